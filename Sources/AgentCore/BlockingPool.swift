@@ -1,0 +1,23 @@
+import NIOPosix
+
+/// The threads on which calls that may block (spawn, /proc, files) run, so that no event loop and
+/// no cooperative thread ever waits for a disk or another process.
+public final class BlockingPool: Sendable {
+    private let pool: NIOThreadPool
+
+    /// - Parameter threads: how many calls run at once; more wait in order.
+    public init(threads: Int) {
+        pool = NIOThreadPool(numberOfThreads: threads)
+        pool.start()
+    }
+
+    /// Runs the call on a thread of the pool and returns or throws what it does.
+    public func run<T: Sendable>(_ body: @escaping @Sendable () throws -> T) async throws -> T {
+        try await pool.runIfActive(body)
+    }
+
+    /// Ends the threads; calls after this throw.
+    public func shutdown() async {
+        try? await pool.shutdownGracefully()
+    }
+}

@@ -1,0 +1,116 @@
+import CPlatform
+import Glibc
+
+/// A listening unix socket whose file belongs to this daemon.
+///
+/// Rules (spec: agent socket, HTTP sockets): the file has its mode from its first moment; a live
+/// socket in the way is an error that says so; a stale one is replaced; a file that is not a socket
+/// is never deleted; on ``remove()`` the file goes only if it is still ours.
+public struct UnixListener: Sendable {
+    public let path: String
+    /// The listening descriptor, blocking and close-on-exec. Whoever serves it closes it.
+    public let descriptor: CInt
+    private let device: dev_t
+    private let inode: ino_t
+
+    /// Creates the socket.
+    /// - Parameters:
+    ///   - path: absolute; at most 107 bytes. A missing parent is created with mode 0700.
+    ///   - mode: permission bits of the file.
+    ///   - backlog: connections that may wait to be accepted.
+    public static func bind(path: String, mode: mode_t = 0o600, backlog: CInt = 256) throws -> UnixListener {
+        guard path.hasPrefix("/"), !path.utf8.contains(0) else {
+            throw CoreError(.invalid, "socket path \"\(path)\" must be absolute")
+        }
+        guard path.utf8.count <= wa_unix_path_max() else {
+            throw CoreError(
+                .invalid,
+                "socket path \"\(path)\" has \(path.utf8.count) bytes; unix sockets allow \(wa_unix_path_max())")
+        }
+        let parent = parentDirectory(of: path)
+        try createDirectories(parent, mode: 0o700)
+
+        // The lock keeps two daemons that start at once from each removing the other's socket
+        // between the look and the bind. On the directory, so that no lock file is left behind.
+        let directory = wa_open(parent, O_RDONLY | O_DIRECTORY, 0)
+        guard directory >= 0 else { throw CoreError.system(directory, "cannot open directory \(parent)") }
+        defer { close(directory) }
+        while flock(directory, LOCK_EX) != 0 && errno == EINTR {}
+
+        try clear(path)
+        let descriptor = wa_unix_listen(path, mode, backlog)
+        guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot listen on \(path)") }
+        var info = stat()
+        guard lstat(path, &info) == 0 else {
+            let number = errno
+            close(descriptor)
+            throw CoreError.system(number, "cannot inspect \(path)")
+        }
+        return UnixListener(path: path, descriptor: descriptor, device: info.st_dev, inode: info.st_ino)
+    }
+
+    /// Removes the socket file unless another file has taken its place.
+    public func remove() {
+        var info = stat()
+        guard lstat(path, &info) == 0, info.st_dev == device, info.st_ino == inode else { return }
+        unlink(path)
+    }
+
+    private static func clear(_ path: String) throws {
+        var info = stat()
+        guard lstat(path, &info) == 0 else { return }
+        guard info.st_mode & S_IFMT == S_IFSOCK else {
+            throw CoreError(.pathOccupied, "\(path) exists and is not a socket; move it away or choose another path")
+        }
+        switch wa_unix_probe(path) {
+        case 0:
+            throw CoreError(.socketInUse, "another process already listens on \(path)")
+        case -ECONNREFUSED:
+            guard unlink(path) == 0 else { throw CoreError.system(errno, "cannot remove stale socket \(path)") }
+        case -ENOENT:
+            return
+        case let failure:
+            throw CoreError(
+                .pathOccupied, "cannot tell whether \(path) is in use: \(errnoText(-failure))",
+                cause: CoreError.system(failure, "connect"))
+        }
+    }
+}
+
+/// The directory part of an absolute path (`/` for `/a`).
+public func parentDirectory(of path: String) -> String {
+    guard let slash = path.lastIndex(of: "/"), slash != path.startIndex else { return "/" }
+    return String(path[..<slash])
+}
+
+/// Creates a directory and its missing parents with the mode; existing ones keep theirs.
+public func createDirectories(_ path: String, mode: mode_t) throws {
+    var info = stat()
+    if stat(path, &info) == 0 {
+        guard info.st_mode & S_IFMT == S_IFDIR else {
+            throw CoreError(.pathOccupied, "\(path) exists and is not a directory")
+        }
+        return
+    }
+    if path != "/" { try createDirectories(parentDirectory(of: path), mode: mode) }
+    guard mkdir(path, mode) == 0 || errno == EEXIST else {
+        throw CoreError.system(errno, "cannot create directory \(path)")
+    }
+}
+
+/// Refuses a directory that somebody else could use against us: it must be a real directory, owned
+/// by this user (or root), and writable by nobody else. For default places below `/tmp`, whose
+/// names another user can guess and take first.
+public func requirePrivateDirectory(_ path: String) throws {
+    var info = stat()
+    guard lstat(path, &info) == 0 else { throw CoreError.system(errno, "cannot inspect \(path)") }
+    guard info.st_mode & S_IFMT == S_IFDIR else {
+        throw CoreError(.pathOccupied, "\(path) is not a directory")
+    }
+    guard info.st_uid == geteuid() || info.st_uid == 0 else {
+        throw CoreError(.pathOccupied, "\(path) belongs to uid \(info.st_uid), not to uid \(geteuid())")
+    }
+    guard info.st_mode & 0o022 == 0 else {
+        throw CoreError(.pathOccupied, "\(path) is writable by other users; run chmod go-w on it")
+    }
+}

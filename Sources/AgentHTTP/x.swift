@@ -1,0 +1,4 @@
+import Hummingbird
+import NIOWebSocket
+import NIOHTTPTypesHTTP1
+import ServiceLifecycle

@@ -1,0 +1,129 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "include/CPlatform.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+int wa_pipe(int fds[2]) {
+    if (pipe2(fds, O_CLOEXEC) < 0) return -errno;
+    // Only our end: a child's blocking writes must stay blocking.
+    return wa_set_nonblocking(fds[0]);
+}
+
+int wa_set_pipe_size(int fd, int bytes) {
+    int rc = fcntl(fd, F_SETPIPE_SZ, bytes);
+    return rc < 0 ? -errno : rc;
+}
+
+int wa_readable_bytes(int fd) {
+    int count = 0;
+    return ioctl(fd, FIONREAD, &count) < 0 ? -errno : count;
+}
+
+int wa_open(const char *path, int flags, unsigned mode) {
+    int fd;
+    do {
+        fd = open(path, flags | O_CLOEXEC, (mode_t)mode);
+    } while (fd < 0 && errno == EINTR);
+    return fd < 0 ? -errno : fd;
+}
+
+int wa_set_cloexec(int fd) { return fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0; }
+
+int wa_set_nonblocking(int fd) {
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) return -errno;
+    return 0;
+}
+
+ssize_t wa_read(int fd, void *buffer, size_t count) {
+    ssize_t n;
+    do {
+        n = read(fd, buffer, count);
+    } while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
+}
+
+int wa_epoll_create(void) {
+    int fd = epoll_create1(EPOLL_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static int control(int epfd, int operation, int fd, uint32_t events, uint64_t token) {
+    struct epoll_event event = {.events = events, .data = {.u64 = token}};
+    return epoll_ctl(epfd, operation, fd, &event) < 0 ? -errno : 0;
+}
+
+int wa_epoll_add(int epfd, int fd, uint32_t events, uint64_t token) {
+    return control(epfd, EPOLL_CTL_ADD, fd, events, token);
+}
+
+int wa_epoll_modify(int epfd, int fd, uint32_t events, uint64_t token) {
+    return control(epfd, EPOLL_CTL_MOD, fd, events, token);
+}
+
+int wa_epoll_remove(int epfd, int fd) { return control(epfd, EPOLL_CTL_DEL, fd, 0, 0); }
+
+int wa_epoll_wait(int epfd, struct wa_event *events, int capacity, int timeout_ms) {
+    struct epoll_event raw[64];
+    if (capacity > 64) capacity = 64;
+    int count = epoll_wait(epfd, raw, capacity, timeout_ms);
+    if (count < 0) return errno == EINTR ? 0 : -errno;
+    for (int i = 0; i < count; i++) {
+        events[i].events = raw[i].events;
+        events[i].token = raw[i].data.u64;
+    }
+    return count;
+}
+
+int wa_eventfd(void) {
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return fd < 0 ? -errno : fd;
+}
+
+void wa_eventfd_signal(int fd) {
+    uint64_t one = 1;
+    // EAGAIN means that the counter is full, so the reader is due to wake anyway.
+    ssize_t rc = write(fd, &one, sizeof one);
+    (void)rc;
+}
+
+void wa_eventfd_drain(int fd) {
+    uint64_t count;
+    ssize_t rc = read(fd, &count, sizeof count);
+    (void)rc;
+}
+
+static sigset_t signal_set(const int *signals, int count) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < count; i++) sigaddset(&set, signals[i]);
+    return set;
+}
+
+int wa_block_signals(const int *signals, int count) {
+    sigset_t set = signal_set(signals, count);
+    return -pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+int wa_signalfd(const int *signals, int count) {
+    sigset_t set = signal_set(signals, count);
+    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return fd < 0 ? -errno : fd;
+}
+
+int wa_signalfd_next(int fd) {
+    struct signalfd_siginfo info;
+    return read(fd, &info, sizeof info) == sizeof info ? (int)info.ssi_signo : 0;
+}
+
+void wa_ignore_sigpipe(void) { signal(SIGPIPE, SIG_IGN); }

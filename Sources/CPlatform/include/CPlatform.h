@@ -1,0 +1,138 @@
+// What Swift cannot call itself: variadic functions, packed structs, headers that the Glibc module
+// leaves out, and code that must run between vfork and execve. Every function returns 0 or a
+// non-negative value on success and -errno on failure unless its comment says otherwise.
+#ifndef WORKSPACE_AGENT_CPLATFORM_H
+#define WORKSPACE_AGENT_CPLATFORM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+// --- Processes ---------------------------------------------------------------------------------
+
+/// Where a start failed; decides what the caller is told.
+enum wa_spawn_stage {
+    WA_SPAWN_OK = 0,
+    WA_SPAWN_FORK = 1,  ///< the kernel refused a new process
+    WA_SPAWN_SETUP = 2, ///< session or descriptors could not be set up
+    WA_SPAWN_CHDIR = 3, ///< the working directory could not be entered
+    WA_SPAWN_EXEC = 4,  ///< the program could not be executed
+};
+
+struct wa_spawn_options {
+    const char *path;      ///< program, used as it is (no PATH search)
+    char *const *argv;     ///< NULL-terminated
+    char *const *envp;     ///< NULL-terminated
+    const char *workdir;   ///< NULL keeps the caller's
+    int stdin_fd;          ///< becomes 0 of the child
+    int stdout_fd;         ///< becomes 1
+    int stderr_fd;         ///< becomes 2
+    bool set_priority;     ///< apply nice_increment and oom_score_adj
+    int nice_increment;    ///< added to the caller's niceness
+    int oom_score_adj;     ///< -1000...1000
+    uint64_t nofile_soft;  ///< soft RLIMIT_NOFILE of the child; 0 keeps the caller's
+};
+
+struct wa_spawn_result {
+    pid_t pid;
+    int stage; ///< enum wa_spawn_stage
+    int error; ///< errno of the failed stage
+    int nice_error; ///< errno of a refused niceness, 0 when applied
+    int oom_error;  ///< errno of a refused oom_score_adj, 0 when applied
+};
+
+/// Starts a program as the leader of a session of its own, with default signal dispositions, an
+/// empty signal mask and no descriptor above 2. Everything, priorities included, is in force
+/// before the program's first instruction. Blocks until the program was executed or refused.
+void wa_spawn(const struct wa_spawn_options *options, struct wa_spawn_result *result);
+
+int wa_pidfd_open(pid_t pid);
+int wa_pidfd_send_signal(int pidfd, int signal);
+
+struct wa_exit {
+    pid_t pid;
+    bool signaled;  ///< died by a signal; status is its number
+    bool core_dumped;
+    int status;     ///< exit code or signal number
+    int64_t user_us;
+    int64_t system_us;
+    int64_t max_rss_bytes;
+};
+
+/// Reaps the child behind a pidfd without waiting. 1 when it was reaped, 0 when it still runs.
+int wa_reap_pidfd(int pidfd, struct wa_exit *out);
+/// Looks for any exited child without reaping it: its pid, or 0 when there is none.
+pid_t wa_peek_exited_child(void);
+/// Reaps one child by pid without waiting. 1 when it was reaped, 0 otherwise.
+int wa_reap_pid(pid_t pid);
+int wa_set_child_subreaper(bool on);
+
+// --- Descriptors -------------------------------------------------------------------------------
+
+/// A close-on-exec pipe whose read end does not block; fds[0] reads, fds[1] writes.
+int wa_pipe(int fds[2]);
+int wa_set_pipe_size(int fd, int bytes);
+/// Bytes that a read would return now.
+int wa_readable_bytes(int fd);
+/// Opens with O_CLOEXEC added to flags.
+int wa_open(const char *path, int flags, unsigned mode);
+int wa_set_cloexec(int fd);
+int wa_set_nonblocking(int fd);
+/// The bytes read (0 at the end of the stream), or -errno.
+ssize_t wa_read(int fd, void *buffer, size_t count);
+
+// --- epoll, eventfd, signalfd ------------------------------------------------------------------
+
+struct wa_event {
+    uint32_t events;
+    uint64_t token;
+};
+
+enum { WA_EPOLLIN = 0x001, WA_EPOLLPRI = 0x002, WA_EPOLLERR = 0x008, WA_EPOLLHUP = 0x010 };
+
+int wa_epoll_create(void);
+int wa_epoll_add(int epfd, int fd, uint32_t events, uint64_t token);
+int wa_epoll_modify(int epfd, int fd, uint32_t events, uint64_t token);
+int wa_epoll_remove(int epfd, int fd);
+int wa_epoll_wait(int epfd, struct wa_event *events, int capacity, int timeout_ms);
+int wa_eventfd(void);
+void wa_eventfd_signal(int fd);
+void wa_eventfd_drain(int fd);
+
+/// Blocks the signals in the calling thread (call before any other thread starts).
+int wa_block_signals(const int *signals, int count);
+/// A non-blocking descriptor that delivers blocked signals.
+int wa_signalfd(const int *signals, int count);
+/// The number of the next pending signal, or 0.
+int wa_signalfd_next(int fd);
+void wa_ignore_sigpipe(void);
+
+// --- Unix sockets ------------------------------------------------------------------------------
+
+/// A listening stream socket whose file has the mode from its first moment.
+int wa_unix_listen(const char *path, unsigned mode, int backlog);
+/// 0 when something accepts connections at path, else -errno (-ECONNREFUSED: nobody listens).
+int wa_unix_probe(const char *path);
+/// Longest path, in bytes, that a unix socket address holds.
+size_t wa_unix_path_max(void);
+int wa_peer_credentials(int fd, pid_t *pid, uid_t *uid, gid_t *gid);
+/// Sends one datagram to a systemd notification socket (a leading '@' names an abstract one).
+int wa_notify(const char *socket_path, const char *message);
+/// The AF_ constant of a socket, or -errno.
+int wa_socket_family(int fd);
+
+// --- The process itself ------------------------------------------------------------------------
+
+char **wa_environ(void);
+/// The C library's text for an errno, always NUL-terminated.
+void wa_strerror(int number, char *buffer, size_t capacity);
+/// Raises the soft RLIMIT_NOFILE to the hard one; returns the former soft limit, 0 on failure.
+uint64_t wa_raise_nofile(void);
+/// Names the calling thread (at most 15 bytes are kept).
+void wa_name_thread(const char *name);
+/// Keeps the allocator from creating an arena for each thread.
+void wa_limit_malloc_arenas(int arenas);
+void wa_trim_heap(void);
+
+#endif

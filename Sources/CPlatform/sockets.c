@@ -1,0 +1,92 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "include/CPlatform.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+size_t wa_unix_path_max(void) { return sizeof(((struct sockaddr_un *)0)->sun_path) - 1; }
+
+static int make_address(const char *path, struct sockaddr_un *address, socklen_t *length) {
+    size_t count = strlen(path);
+    if (count > wa_unix_path_max()) return -ENAMETOOLONG;
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    memcpy(address->sun_path, path, count);
+    *length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + count + 1);
+    return 0;
+}
+
+int wa_unix_listen(const char *path, unsigned mode, int backlog) {
+    struct sockaddr_un address;
+    socklen_t length;
+    int rc = make_address(path, &address, &length);
+    if (rc < 0) return rc;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -errno;
+    // On Linux bind() creates the file with the socket's own mode (less the umask), so there is
+    // no moment in which it is wider than asked.
+    if (fchmod(fd, (mode_t)mode) < 0 || bind(fd, (struct sockaddr *)&address, length) < 0)
+        goto failed;
+    // Puts back what the umask took; nobody could connect before listen().
+    if (chmod(path, (mode_t)mode) < 0 || listen(fd, backlog) < 0) goto failed;
+    return fd;
+failed:
+    rc = -errno;
+    close(fd);
+    return rc;
+}
+
+int wa_unix_probe(const char *path) {
+    struct sockaddr_un address;
+    socklen_t length;
+    int rc = make_address(path, &address, &length);
+    if (rc < 0) return rc;
+    // Not blocking: a listener with a full backlog answers EAGAIN, which is alive.
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return -errno;
+    rc = connect(fd, (struct sockaddr *)&address, length) < 0 ? -errno : 0;
+    close(fd);
+    return rc == -EAGAIN ? 0 : rc;
+}
+
+int wa_peer_credentials(int fd, pid_t *pid, uid_t *uid, gid_t *gid) {
+    struct ucred credentials;
+    socklen_t length = sizeof credentials;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) < 0) return -errno;
+    *pid = credentials.pid;
+    *uid = credentials.uid;
+    *gid = credentials.gid;
+    return 0;
+}
+
+int wa_notify(const char *socket_path, const char *message) {
+    struct sockaddr_un address;
+    socklen_t length;
+    int rc = make_address(socket_path, &address, &length);
+    if (rc < 0) return rc;
+    if (address.sun_path[0] == '@') {
+        address.sun_path[0] = '\0';
+        length -= 1; // an abstract name is not NUL-terminated
+    }
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -errno;
+    ssize_t sent = sendto(
+        fd, message, strlen(message), MSG_NOSIGNAL, (struct sockaddr *)&address, length
+    );
+    rc = sent < 0 ? -errno : 0;
+    close(fd);
+    return rc;
+}
+
+int wa_socket_family(int fd) {
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    if (getsockname(fd, (struct sockaddr *)&address, &length) < 0) return -errno;
+    return address.ss_family;
+}
