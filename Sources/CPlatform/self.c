@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 char **wa_environ(void) { return environ; }
+FILE *wa_stdout(void) { return stdout; }
+FILE *wa_stderr(void) { return stderr; }
 
 void wa_strerror(int number, char *buffer, size_t capacity) {
     char scratch[128];

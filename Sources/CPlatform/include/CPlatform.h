@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 // --- Processes ---------------------------------------------------------------------------------
@@ -125,6 +126,9 @@ int wa_socket_family(int fd);
 // --- The process itself ------------------------------------------------------------------------
 
 char **wa_environ(void);
+/// The C streams, which Swift takes for mutable globals.
+FILE *wa_stdout(void);
+FILE *wa_stderr(void);
 /// The C library's text for an errno, always NUL-terminated.
 void wa_strerror(int number, char *buffer, size_t capacity);
 /// Raises the soft RLIMIT_NOFILE to the hard one; returns the former soft limit, 0 on failure.

@@ -1,0 +1,21 @@
+import Glibc
+
+/// Time as capabilities see it: monotonic time and sleeps from one injected clock, and the wall
+/// clock for timestamps. Tests pass a clock that they move themselves.
+public struct AgentClock: Sendable {
+    /// Time since the clock was made; never goes back.
+    public let now: @Sendable () -> Duration
+    /// Waits; throws when the task is cancelled.
+    public let sleep: @Sendable (Duration) async throws -> Void
+    /// Seconds since 1970.
+    public let wallSeconds: @Sendable () -> Int64
+
+    public init<C: Clock>(
+        _ clock: C, wallSeconds: @escaping @Sendable () -> Int64 = { Int64(Glibc.time(nil)) }
+    ) where C.Duration == Duration {
+        let origin = clock.now
+        now = { origin.duration(to: clock.now) }
+        sleep = { try await clock.sleep(for: $0) }
+        self.wallSeconds = wallSeconds
+    }
+}

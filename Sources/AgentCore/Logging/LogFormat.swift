@@ -1,0 +1,77 @@
+import Glibc
+import Logging
+
+/// How a log line looks: `time LEVEL message key=value …`, or one JSON object.
+enum LogFormat {
+    /// UTC with milliseconds, RFC 3339.
+    static func timestamp() -> String {
+        var now = timespec()
+        clock_gettime(CLOCK_REALTIME, &now)
+        var parts = tm()
+        gmtime_r(&now.tv_sec, &parts)
+        func pad(_ value: Int, _ width: Int) -> String {
+            let text = String(value)
+            return String(repeating: "0", count: max(0, width - text.utf8.count)) + text
+        }
+        let date = "\(1900 + Int(parts.tm_year))-\(pad(Int(parts.tm_mon) + 1, 2))-\(pad(Int(parts.tm_mday), 2))"
+        let time = "\(pad(Int(parts.tm_hour), 2)):\(pad(Int(parts.tm_min), 2)):\(pad(Int(parts.tm_sec), 2))"
+        return "\(date)T\(time).\(pad(now.tv_nsec / 1_000_000, 3))Z"
+    }
+
+    static func human(
+        _ time: String, _ level: Logger.Level, _ message: String, _ fields: [(String, String)]
+    ) -> String {
+        var line = "\(time) \(name(level)) \(oneLine(message))"
+        for (key, value) in fields { line += " \(key)=\(quoted(value))" }
+        return line + "\n"
+    }
+
+    static func json(
+        _ time: String, _ level: Logger.Level, _ message: String, _ fields: [(String, String)]
+    ) -> String {
+        var line = "{\"ts\":\"\(time)\",\"level\":\"\(level.rawValue)\",\"msg\":\(jsonString(message))"
+        for (key, value) in fields { line += ",\(jsonString(key)):\(jsonString(value))" }
+        return line + "}\n"
+    }
+
+    private static func name(_ level: Logger.Level) -> String {
+        switch level {
+        case .trace: "TRACE"
+        case .debug: "DEBUG"
+        case .info: "INFO "
+        case .notice: "NOTE "
+        case .warning: "WARN "
+        case .error: "ERROR"
+        case .critical: "FATAL"
+        }
+    }
+
+    private static func quoted(_ value: String) -> String {
+        let plain = !value.isEmpty && value.utf8.allSatisfy { $0 > 0x20 && $0 != UInt8(ascii: "\"") && $0 != 0x7F }
+        return plain ? value : jsonString(value)
+    }
+
+    // Text from outside must not be able to fake a line of its own.
+    private static func oneLine(_ text: String) -> String {
+        guard text.utf8.contains(where: { $0 < 0x20 }) else { return text }
+        return String(jsonString(text).dropFirst().dropLast())
+    }
+
+    static func jsonString(_ text: String) -> String {
+        var out = "\""
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "\"": out += "\\\""
+            case "\\": out += "\\\\"
+            case "\n": out += "\\n"
+            case "\r": out += "\\r"
+            case "\t": out += "\\t"
+            case _ where scalar.value < 0x20 || scalar.value == 0x7F:
+                let digits = String(scalar.value, radix: 16)
+                out += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            default: out.unicodeScalars.append(scalar)
+            }
+        }
+        return out + "\""
+    }
+}

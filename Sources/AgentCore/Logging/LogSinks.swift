@@ -1,0 +1,136 @@
+import CPlatform
+import Glibc
+import NIOCore
+import Synchronization
+
+/// Where finished log lines are written. Called by one thread at a time.
+public protocol LogSink: Sendable {
+    var format: LogSinkFormat { get }
+    func write(_ lines: ByteBuffer)
+}
+
+public enum LogSinkFormat: Sendable { case human, json }
+
+/// Writes to a descriptor or to a file that grows without rotation.
+public final class StreamLogSink: LogSink {
+    public let format: LogSinkFormat
+    private let descriptor: CInt
+
+    /// - Parameter path: a file; `-` and `/dev/stderr` are stderr, `/dev/stdout` is stdout.
+    public init(path: String, format: LogSinkFormat) throws {
+        self.format = format
+        switch path {
+        case "-", "/dev/stderr": descriptor = 2
+        case "/dev/stdout": descriptor = 1
+        default:
+            descriptor = wa_open(path, O_WRONLY | O_CREAT | O_APPEND, 0o600)
+            guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot open log file \(path)") }
+        }
+    }
+
+    deinit { if descriptor > 2 { close(descriptor) } }
+
+    public func write(_ lines: ByteBuffer) { _ = writeAll(descriptor, lines) }
+}
+
+/// The daemon's own log file: rotated by size, old ones numbered `.1` (newest) upwards.
+public final class RotatingLogSink: LogSink {
+    public static let fileBytes = 5 << 20
+    /// Old files beside the current one.
+    public static let keptFiles = 3
+
+    public let format = LogSinkFormat.human
+    public let path: String
+    private let limit: Int
+    private let kept: Int
+    private let file: Mutex<(descriptor: CInt, bytes: Int)>
+
+    public init(path: String, limit: Int = RotatingLogSink.fileBytes, kept: Int = RotatingLogSink.keptFiles) throws {
+        self.path = path
+        self.limit = limit
+        self.kept = kept
+        file = try Mutex(Self.open(path))
+    }
+
+    deinit { file.withLock { if $0.descriptor >= 0 { close($0.descriptor) } } }
+
+    public func write(_ lines: ByteBuffer) {
+        file.withLock { file in
+            if file.bytes > 0, file.bytes + lines.readableBytes > limit { rotate(&file) }
+            guard file.descriptor >= 0 else { return }
+            if writeAll(file.descriptor, lines) { file.bytes += lines.readableBytes }
+        }
+    }
+
+    /// The last bytes of the log, rotated files included, from the start of a line. Blocks.
+    public func tail(_ maximum: Int) -> ByteBuffer {
+        var result = ByteBuffer()
+        for number in (0...kept).reversed() {
+            let name = number == 0 ? path : "\(path).\(number)"
+            if let bytes = Self.readFile(name, limit: limit * 2) { result.writeBytes(bytes) }
+        }
+        if result.readableBytes > maximum {
+            result.moveReaderIndex(forwardBy: result.readableBytes - maximum)
+            if let newline = result.readableBytesView.firstIndex(of: UInt8(ascii: "\n")) {
+                result.moveReaderIndex(to: newline + 1)
+            }
+        }
+        return result
+    }
+
+    private func rotate(_ file: inout (descriptor: CInt, bytes: Int)) {
+        if file.descriptor >= 0 { close(file.descriptor) }
+        for number in stride(from: kept - 1, through: 0, by: -1) {
+            rename(number == 0 ? path : "\(path).\(number)", "\(path).\(number + 1)")
+        }
+        file = (try? Self.open(path)) ?? (-1, 0)
+    }
+
+    private static func open(_ path: String) throws -> (CInt, Int) {
+        // Not through a link: the directory may be /tmp, where anybody can put one.
+        let descriptor = wa_open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot open log file \(path)") }
+        var info = stat()
+        guard fstat(descriptor, &info) == 0, info.st_uid == geteuid() else {
+            close(descriptor)
+            throw CoreError(.pathOccupied, "log file \(path) belongs to another user; choose another --log-dir")
+        }
+        return (descriptor, Int(info.st_size))
+    }
+
+    private static func readFile(_ path: String, limit: Int) -> [UInt8]? {
+        let descriptor = wa_open(path, O_RDONLY | O_NOFOLLOW, 0)
+        guard descriptor >= 0 else { return nil }
+        defer { close(descriptor) }
+        var info = stat()
+        guard fstat(descriptor, &info) == 0 else { return nil }
+        let count = min(Int(info.st_size), limit)
+        return [UInt8](unsafeUninitializedCapacity: count) { area, filled in
+            while filled < count {
+                let n = wa_read(descriptor, area.baseAddress.map { $0 + filled }, count - filled)
+                if n <= 0 { break }
+                filled += n
+            }
+        }
+    }
+}
+
+/// - Returns: false when the file takes nothing more (a full disk, a closed pipe).
+private func writeAll(_ descriptor: CInt, _ buffer: ByteBuffer) -> Bool {
+    buffer.withUnsafeReadableBytes { bytes in
+        var rest = bytes[...]
+        while !rest.isEmpty {
+            let n = Glibc.write(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count)
+            if n < 0 {
+                if errno == EINTR { continue }
+                if errno == EAGAIN {
+                    var poll = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+                    if Glibc.poll(&poll, 1, 1000) > 0 { continue }
+                }
+                return false
+            }
+            rest = rest.dropFirst(n)
+        }
+        return true
+    }
+}

@@ -1,0 +1,113 @@
+import AgentCore
+import HTTPTypes
+import HummingbirdCore
+
+/// Who may call: decides on the head of a request alone, before its body is read and before any
+/// route runs. A value without I/O.
+public struct AccessPolicy: Sendable {
+    /// What a TCP listener asks for.
+    public enum TokenRule: Sendable {
+        case required(Secret<String>)
+        /// `--http-auth none`: a network layer protects the address.
+        case none
+    }
+
+    public var tokenRule: TokenRule
+    /// Names in `Host` that are accepted beside the listener's address and localhost, lower case.
+    public var allowedHosts: Set<String>
+    /// The uid of the daemon; a unix peer must have it or be root.
+    public var ownUID: UInt32
+
+    public init(tokenRule: TokenRule, allowedHosts: Set<String> = [], ownUID: UInt32) {
+        self.tokenRule = tokenRule
+        self.allowedHosts = Set(allowedHosts.map { $0.lowercased() })
+        self.ownUID = ownUID
+    }
+
+    /// Why the request is refused, or nil when it may go on.
+    public func refusal(of head: HTTPRequest, from connection: ConnectionInfo) -> HTTPProblem? {
+        if case .unix(_, let uid) = connection.transport, uid != ownUID, uid != 0 {
+            return HTTPProblem(.forbidden, "This socket serves uid \(ownUID) and root only.")
+        }
+        if let origin = head.headerFields[.origin], !Self.isSameOrigin(origin, host: head.authority) {
+            return HTTPProblem(.forbidden, "Requests from other origins are refused.")
+        }
+        guard case .tcp(let localHost, _) = connection.transport else { return nil }
+        if let problem = hostProblem(head.authority, localHost: localHost) { return problem }
+        return tokenProblem(head)
+    }
+
+    // A page of another site can make a browser send requests here under its own host name (DNS
+    // rebinding), so only names that we know to be ours are served.
+    private func hostProblem(_ authority: String?, localHost: String) -> HTTPProblem? {
+        guard let authority, let host = Authority(authority)?.host else {
+            return HTTPProblem(.badRequest, "A valid Host header is required.")
+        }
+        let own: Set<String> = ["localhost", "127.0.0.1", "::1", localHost.lowercased()]
+        guard own.contains(host) || allowedHosts.contains(host) else {
+            return HTTPProblem(
+                .forbidden, "Host \"\(host)\" is not served here.", detail: "Allow it with --http-allowed-host.")
+        }
+        return nil
+    }
+
+    private func tokenProblem(_ head: HTTPRequest) -> HTTPProblem? {
+        guard case .required(let token) = tokenRule else { return nil }
+        let path = (head.path ?? "/").prefix { $0 != "?" }
+        if path == "/healthz" { return nil }
+        if let header = head.headerFields[.authorization] {
+            let scheme = header.prefix { $0 != " " }
+            let value = header.dropFirst(scheme.count).drop { $0 == " " }
+            if scheme.lowercased() == "bearer", token.matches(Array(value.utf8)) { return nil }
+            return Self.unauthorized("The bearer token is wrong.")
+        }
+        // Browsers cannot set headers on a WebSocket.
+        if head.headerFields[.upgrade]?.lowercased() == "websocket", let value = Self.queryToken(head.path ?? "") {
+            return token.matches(Array(value.utf8)) ? nil : Self.unauthorized("The token in the query is wrong.")
+        }
+        return Self.unauthorized("A bearer token is required.")
+    }
+
+    private static func unauthorized(_ message: String) -> HTTPProblem {
+        HTTPProblem(
+            .unauthorized, message, detail: "Send \"Authorization: Bearer TOKEN\" with the token from the token file.",
+            headers: [.wwwAuthenticate: "Bearer"])
+    }
+
+    private static func queryToken(_ path: String) -> String? {
+        URI(path).queryParameters["token"].map(String.init)
+    }
+
+    /// Whether an `Origin` names the same host and port as `Host`.
+    static func isSameOrigin(_ origin: String, host: String?) -> Bool {
+        guard let host, let separator = origin.firstRange(of: "://") else { return false }
+        let scheme = origin[..<separator.lowerBound].lowercased()
+        guard let a = Authority(String(origin[separator.upperBound...])), let b = Authority(host) else { return false }
+        let implied = scheme == "https" ? 443 : 80
+        return a.host == b.host && (a.port ?? implied) == (b.port ?? implied)
+    }
+}
+
+/// `host[:port]` of a URL or a `Host` header, IPv6 in brackets.
+struct Authority: Equatable {
+    /// Lower case, without brackets.
+    var host: String
+    var port: Int?
+
+    init?(_ text: String) {
+        var rest = text[...]
+        if rest.first == "[" {
+            guard let end = rest.firstIndex(of: "]") else { return nil }
+            host = rest[rest.index(after: rest.startIndex)..<end].lowercased()
+            rest = rest[rest.index(after: end)...]
+        } else {
+            let end = rest.firstIndex(of: ":") ?? rest.endIndex
+            host = rest[..<end].lowercased()
+            rest = rest[end...]
+        }
+        guard !host.isEmpty, !host.contains("/"), !host.contains("@") else { return nil }
+        guard !rest.isEmpty else { return }
+        guard rest.first == ":", let port = UInt16(rest.dropFirst()) else { return nil }
+        self.port = Int(port)
+    }
+}

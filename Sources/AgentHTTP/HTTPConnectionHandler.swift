@@ -1,0 +1,276 @@
+import AgentCore
+import DequeModule
+import HTTPTypes
+import Hummingbird
+import Logging
+import NIOCore
+import NIOHTTP1
+import NIOHTTPTypesHTTP1
+
+/// Drives ``HTTPConnectionState`` over a channel: decodes requests, collects their bodies, runs one
+/// task a request on the connection's event loop and writes the answers.
+///
+/// Hummingbird's own connection loop is not used: it takes a truncated body for a complete one, has
+/// no header or body time-out, answers malformed requests without a body and does not tell a route
+/// that its caller has gone. Its router, request and response types are.
+final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandler {
+    typealias InboundIn = HTTPServerRequestPart
+    typealias OutboundOut = HTTPServerResponsePart
+
+    let service: HTTPService
+    private let info: ConnectionInfo
+    private let policy: AccessPolicy
+    private let executor: EventLoopTaskExecutor
+    let logger: Logger
+
+    private(set) var state = HTTPConnectionState()
+    private(set) var context: ChannelHandlerContext?
+    private var waitingParts = Deque<HTTPServerRequestPart>()
+    private var head: HTTPRequestHead?
+    private var body = ByteBuffer()
+    private var caller: CallerPresence?
+    private var timer = DeadlineTimer()
+    let output = ResponseOutput()
+    var webSocket: WebSocketHandler?
+
+    init(
+        service: HTTPService, info: ConnectionInfo, policy: AccessPolicy, executor: EventLoopTaskExecutor,
+        logger: Logger
+    ) {
+        self.service = service
+        self.info = info
+        self.policy = policy
+        self.executor = executor
+        self.logger = logger
+    }
+
+    // MARK: Channel events
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        self.context = context
+        output.context = context
+        perform(state.connected())
+    }
+
+    func channelActive(context: ChannelHandlerContext) {
+        readIfWanted()
+        context.fireChannelActive()
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        timer.cancel()
+        output.fail(ChannelError.ioOnClosedChannel)
+        output.context = nil
+        self.context = nil
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        let part = unwrapInboundIn(data)
+        switch state.phase {
+        case .responding: waitingParts.append(part)
+        case .lingering, .closed, .upgraded: break
+        case .idle, .header, .body: handle(part)
+        }
+    }
+
+    func channelReadComplete(context: ChannelHandlerContext) { readIfWanted() }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        perform(state.closed())
+        output.fail(ChannelError.ioOnClosedChannel)
+        timer.cancel()
+        context.fireChannelInactive()
+    }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if case ChannelEvent.inputClosed = event { perform(state.inputClosed()) }
+        context.fireUserInboundEventTriggered(event)
+    }
+
+    func channelWritabilityChanged(context: ChannelHandlerContext) {
+        if context.channel.isWritable { output.becameWritable() }
+        context.fireChannelWritabilityChanged()
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        switch error {
+        case HTTPParserError.headerOverflow: perform(state.parserFailed(.headersTooLarge))
+        case HTTPParserError.invalidEOFState: perform(state.parserFailed(.truncated))
+        case is HTTPParserError: perform(state.parserFailed(.malformed))
+        default:
+            logger.debug("connection failed", metadata: ["peer": "\(info.peer)", "error": "\(error)"])
+            context.close(promise: nil)
+        }
+    }
+
+    /// The first bytes of something arrived, before the decoder saw them.
+    func bytesArrived() { perform(state.bytesArrived()) }
+
+    /// Shutdown began: finish what runs, take nothing more.
+    func shutdown() {
+        webSocket?.close(.goingAway)
+        perform(state.shutdown())
+    }
+
+    /// Ends the connection whatever it does.
+    func abort() { context?.close(promise: nil) }
+
+    // MARK: Requests
+
+    private func handle(_ part: HTTPServerRequestPart) {
+        switch part {
+        case .head(let head):
+            self.head = head
+            body.clear()
+            // The decoder stops at a request that offers another protocol, so nothing can follow it.
+            let offersUpgrade = head.headers.contains(name: "upgrade") || head.method == .CONNECT
+            let declared = head.headers.first(name: "content-length").flatMap { Int($0) }
+            let chunked = head.headers.contains(name: "transfer-encoding")
+            perform(
+                state.headArrived(
+                    keepAlive: head.isKeepAlive && !offersUpgrade && !service.isShuttingDown,
+                    expectsContinue: head.headers.first(name: "expect")?.lowercased() == "100-continue",
+                    hasBody: chunked || (declared ?? 0) > 0,
+                    declaredLength: declared,
+                    limit: service.bodyLimit(of: head.uri),
+                    refusal: refusal(of: head)))
+        case .body(var bytes):
+            let action = state.bodyArrived(count: bytes.readableBytes)
+            if action == .append { body.writeBuffer(&bytes) } else { perform(action) }
+        case .end:
+            perform(state.endArrived())
+        }
+    }
+
+    private func refusal(of head: HTTPRequestHead) -> HTTPProblem? {
+        guard head.uri.utf8.count <= HTTPLimits.uriBytes else { return .uriTooLong }
+        guard let request = try? HTTPRequest(head, secure: false, splitCookie: false) else { return .malformed }
+        return policy.refusal(of: request, from: info)
+    }
+
+    private func perform(_ action: HTTPConnectionState.Action) {
+        guard let context else { return }
+        switch action {
+        case .none, .append: break
+        case .start(let kind): start(kind)
+        case .collect(let sendContinue):
+            start(.body)
+            if sendContinue {
+                let head = HTTPResponseHead(version: .http1_1, status: .continue)
+                context.writeAndFlush(wrapOutboundOut(.head(head)), promise: nil)
+            }
+        case .dispatch:
+            timer.stop()
+            dispatch()
+        case .refuse(let problem):
+            timer.stop()
+            refuse(problem)
+        case .next:
+            start(.idle)
+            while state.phase != .responding, let part = waitingParts.popFirst() {
+                if case .head = part { _ = state.bytesArrived() }
+                handle(part)
+            }
+            readIfWanted()
+        case .linger:
+            waitingParts.removeAll()
+            start(.linger)
+            context.close(mode: .output, promise: nil)
+            readIfWanted()
+        case .cancel:
+            caller?.markGone()
+        case .close:
+            context.close(promise: nil)
+        }
+    }
+
+    private func start(_ kind: HTTPConnectionState.Timer) {
+        guard let context else { return }
+        let limits = service.limits
+        let delay =
+            switch kind {
+            case .idle: limits.idleTimeout
+            case .header: limits.headerTimeout
+            case .body: limits.bodyTimeout
+            case .linger: limits.lingerTimeout
+            }
+        timer.start(after: delay, on: context.eventLoop) { [weak self] in
+            guard let self else { return }
+            self.perform(self.state.timerFired(kind))
+        }
+    }
+
+    private func readIfWanted() {
+        switch state.phase {
+        case .idle, .header, .body, .lingering: context?.read()
+        case .responding, .upgraded, .closed: break
+        }
+    }
+
+    // MARK: Answers
+
+    private func dispatch() {
+        guard let context, let head, let request = try? HTTPRequest(head, secure: false, splitCookie: false) else {
+            return refuse(.malformed)
+        }
+        let caller = CallerPresence()
+        self.caller = caller
+        let upgrade = UpgradeSlot()
+        let writer = NIOLoopBound(self, eventLoop: context.eventLoop)
+        let (service, info, body) = (service, info, body)
+        self.body = ByteBuffer()
+        // Not structured: the connection outlives the read that started it, and ends the task by
+        // telling the route that its caller has gone.
+        Task(executorPreference: executor) {
+            let (response, exchange) = await service.respond(
+                to: request, body: body, from: info, caller: caller, upgrade: upgrade)
+            await ResponseWriterTask(handler: writer).write(response, exchange, upgrade: upgrade.take())
+        }
+    }
+
+    private func refuse(_ problem: HTTPProblem) {
+        guard let context else { return }
+        let request = head.flatMap { try? HTTPRequest($0, secure: false, splitCookie: false) }
+        let (response, exchange) = service.refuse(problem, head: request, from: info)
+        begin(response, streaming: false)
+        let writer = NIOLoopBound(self, eventLoop: context.eventLoop)
+        Task(executorPreference: executor) {
+            await ResponseWriterTask(handler: writer).writeBody(response, exchange)
+        }
+    }
+
+    /// Writes the head of an answer.
+    func begin(_ response: Response, streaming: Bool) {
+        var headers = HTTPHeaders(response.headers)
+        if state.mustClose || service.isShuttingDown {
+            headers.replaceOrAdd(name: "connection", value: "close")
+        } else if head?.version == .http1_0 {
+            headers.replaceOrAdd(name: "connection", value: "keep-alive")
+        }
+        let status = HTTPResponseStatus(
+            statusCode: response.status.code, reasonPhrase: response.status.reasonPhrase)
+        output.begin(HTTPResponseHead(version: .http1_1, status: status, headers: headers), streaming: streaming)
+    }
+
+    /// The answer is with the kernel, or with the channel as far as it takes more.
+    func responseFinished() {
+        head = nil
+        caller = nil
+        output.whenWritable { [weak self] in
+            guard let self else { return }
+            if self.service.isShuttingDown { _ = self.state.shutdown() }
+            self.perform(self.state.responseFinished())
+        }
+    }
+
+    /// The answer broke off; the connection can't go on.
+    func responseFailed() { context?.close(promise: nil) }
+
+    /// The 101 is written: from here on the connection belongs to the WebSocket.
+    func upgraded(to webSocket: WebSocketHandler) {
+        state.upgradeFinished()
+        timer.cancel()
+        caller = nil
+        self.webSocket = webSocket
+    }
+}

@@ -1,0 +1,204 @@
+import HTTPTypes
+
+/// The life of one HTTP/1.1 server connection, without I/O: events in, actions out.
+///
+/// Requests are handled strictly one after the other, so pipelined ones are answered in order. An
+/// event that a phase does not expect is dropped (late parts of a refused upload, timers that lost
+/// a race); none traps, because all of them can be provoked from outside.
+struct HTTPConnectionState {
+    enum Timer: Equatable {
+        case idle, header, body, linger
+    }
+
+    enum Phase: Equatable {
+        /// Between requests, nothing received.
+        case idle
+        /// The first bytes of a request are here, its header is not complete.
+        case header
+        /// The header is accepted, the body is being collected.
+        case body
+        /// The request is with its route, or its refusal is being written.
+        case responding
+        /// The last answer is written; what the peer still sends is thrown away.
+        case lingering
+        /// The connection speaks another protocol now.
+        case upgraded
+        case closed
+    }
+
+    /// What the handler does next, in this order: timers, then the rest.
+    enum Action: Equatable {
+        case none
+        /// Start (replacing any other) this timer.
+        case start(Timer)
+        /// Accept the header: start the body timer and, when asked, send 100 Continue.
+        case collect(sendContinue: Bool)
+        /// Keep these body bytes.
+        case append
+        /// The request is whole: hand it to its route.
+        case dispatch
+        /// Answer with this problem and close afterwards.
+        case refuse(HTTPProblem)
+        /// Answer is written: look at the next pipelined request or read more.
+        case next
+        /// Send the end of the stream, throw away what comes, close when the peer does.
+        case linger
+        /// Tell the running route that its caller has gone.
+        case cancel
+        case close
+    }
+
+    private(set) var phase = Phase.idle
+    /// The answer must be the connection's last.
+    private(set) var mustClose = false
+    private var inputOpen = true
+    private var requestComplete = false
+    private var bodyLimit = 0
+    private var bodyCount = 0
+
+    mutating func connected() -> Action { .start(.idle) }
+
+    mutating func bytesArrived() -> Action {
+        guard phase == .idle else { return .none }
+        phase = .header
+        return .start(.header)
+    }
+
+    /// - Parameters:
+    ///   - keepAlive: whether the peer wants to go on after this request.
+    ///   - hasBody: whether a body follows (a length other than 0, or chunks).
+    ///   - declaredLength: `Content-Length`, when given.
+    ///   - limit: bytes of body that the route takes.
+    ///   - refusal: why the request is refused whatever its body is.
+    mutating func headArrived(
+        keepAlive: Bool, expectsContinue: Bool, hasBody: Bool, declaredLength: Int?, limit: Int,
+        refusal: HTTPProblem?
+    ) -> Action {
+        guard phase == .idle || phase == .header else { return .none }
+        if !keepAlive { mustClose = true }
+        requestComplete = false
+        (bodyLimit, bodyCount) = (limit, 0)
+        if let refusal {
+            phase = .responding
+            // Without a body the connection is in step and may go on.
+            if hasBody { mustClose = true }
+            return .refuse(refusal)
+        }
+        if let declaredLength, declaredLength > limit { return refuse(.tooLarge(limit: limit)) }
+        phase = .body
+        return .collect(sendContinue: expectsContinue)
+    }
+
+    mutating func bodyArrived(count: Int) -> Action {
+        guard phase == .body else { return .none }
+        bodyCount += count
+        guard bodyCount <= bodyLimit else { return refuse(.tooLarge(limit: bodyLimit)) }
+        return .append
+    }
+
+    mutating func endArrived() -> Action {
+        requestComplete = true
+        guard phase == .body else { return .none }
+        phase = .responding
+        return .dispatch
+    }
+
+    /// The bytes are not HTTP, or end in the middle of a request.
+    mutating func parserFailed(_ problem: HTTPProblem) -> Action {
+        switch phase {
+        case .idle, .header, .body: return refuse(problem)
+        case .responding:
+            // Garbage behind a request that is being answered: answer it, then close.
+            mustClose = true
+            return .none
+        case .lingering, .upgraded, .closed: return .none
+        }
+    }
+
+    mutating func responseFinished() -> Action {
+        guard phase == .responding else { return .none }
+        if mustClose {
+            guard inputOpen else {
+                phase = .closed
+                return .close
+            }
+            phase = .lingering
+            return .linger
+        }
+        phase = .idle
+        return .next
+    }
+
+    mutating func upgradeFinished() {
+        if phase == .responding { phase = .upgraded }
+    }
+
+    /// The peer sends nothing more; it may still read (half-closed).
+    mutating func inputClosed() -> Action {
+        inputOpen = false
+        mustClose = true
+        switch phase {
+        case .idle, .lingering:
+            phase = .closed
+            return .close
+        case .header, .body:
+            return refuse(.truncated)
+        case .responding:
+            return .cancel
+        case .upgraded, .closed:
+            return .none
+        }
+    }
+
+    mutating func timerFired(_ timer: Timer) -> Action {
+        switch (timer, phase) {
+        case (.idle, .idle), (.linger, .lingering):
+            phase = .closed
+            return .close
+        case (.header, .header): return refuse(.timeout("header"))
+        case (.body, .body): return refuse(.timeout("body"))
+        default: return .none
+        }
+    }
+
+    /// No further request is taken; the one that runs is finished.
+    mutating func shutdown() -> Action {
+        mustClose = true
+        switch phase {
+        case .idle, .header, .body, .lingering:
+            phase = .closed
+            return .close
+        case .responding, .upgraded, .closed: return .none
+        }
+    }
+
+    mutating func closed() -> Action {
+        let wasResponding = phase == .responding
+        phase = .closed
+        return wasResponding ? .cancel : .none
+    }
+
+    private mutating func refuse(_ problem: HTTPProblem) -> Action {
+        phase = .responding
+        mustClose = true
+        return .refuse(problem)
+    }
+}
+
+extension HTTPProblem {
+    static func tooLarge(limit: Int) -> HTTPProblem {
+        HTTPProblem(.contentTooLarge, "Request body is too large.", detail: "The limit is \(limit) bytes.")
+    }
+
+    static func timeout(_ part: String) -> HTTPProblem {
+        HTTPProblem(.requestTimeout, "The request \(part) did not arrive in time.")
+    }
+
+    static let truncated = HTTPProblem(.badRequest, "The request ended before it was complete.")
+    static let malformed = HTTPProblem(.badRequest, "The request is not valid HTTP/1.1.")
+    static let headersTooLarge = HTTPProblem(
+        .requestHeaderFieldsTooLarge, "The request header is too large.",
+        detail: "The limit is \(HTTPLimits.headerFields) fields and \(HTTPLimits.headerBytes) bytes.")
+    static let uriTooLong = HTTPProblem(
+        .uriTooLong, "The request URI is too long.", detail: "The limit is \(HTTPLimits.uriBytes) bytes.")
+}

@@ -1,0 +1,39 @@
+import NIOCore
+
+/// Every bound of the HTTP server, in one place.
+public struct HTTPLimits: Sendable {
+    /// Bytes of a request body unless the route says more.
+    public static let defaultBodyBytes = 1 << 20
+    /// Bytes of a request's path and query; longer is 414.
+    public static let uriBytes = 8 << 10
+    /// Bytes of all header fields of a request; more is 431.
+    public static let headerBytes = 64 << 10
+    /// Header fields of a request; more is 431.
+    public static let headerFields = 200
+    /// Nesting of a JSON body; deeper is 400.
+    public static let jsonDepth = 64
+    /// Bytes of one inbound WebSocket message; more closes with 1009.
+    public static let webSocketMessageBytes = 4 << 20
+    /// Inbound WebSocket messages kept for a route that is busy; then reading pauses.
+    public static let webSocketInboundMessages = 16
+    /// Open connections of all listeners together; further ones wait to be accepted.
+    public static let connections = 4_096
+
+    /// From the first byte of a request to the end of its header.
+    public var headerTimeout: TimeAmount = .seconds(10)
+    /// From the end of the header to the end of the body.
+    public var bodyTimeout: TimeAmount = .seconds(30)
+    /// Between two requests of a connection.
+    public var idleTimeout: TimeAmount = .seconds(75)
+    /// How long a refused upload is read and thrown away, so that its sender sees the answer
+    /// instead of a reset.
+    public var lingerTimeout: TimeAmount = .seconds(2)
+    /// In-flight requests at shutdown.
+    public var shutdownGrace: TimeAmount = .seconds(5)
+    /// How long a response may make no progress because its reader does not read.
+    public var writeTimeout: TimeAmount = .seconds(60)
+    public var webSocketPingInterval: TimeAmount = .seconds(15)
+    public var webSocketPongTimeout: TimeAmount = .seconds(15)
+
+    public init() {}
+}

@@ -1,0 +1,176 @@
+import AgentCore
+import Glibc
+import Logging
+import NIOCore
+import NIOHTTP1
+import NIOPosix
+import ServiceLifecycle
+import Synchronization
+
+/// Serves an ``HTTPService`` on any number of listeners until shutdown: then it stops accepting,
+/// gives what runs its grace and closes the rest.
+public final class HTTPServer: Service {
+    private struct Serving {
+        var channels: [any Channel] = []
+        var sockets: [UnixListener] = []
+    }
+
+    private let service: HTTPService
+    private let group: any EventLoopGroup
+    private let logger: Logger
+    private let executors: [ObjectIdentifier: EventLoopTaskExecutor]
+    private let connections: ConnectionRegistry
+    private let onShutdown: @Sendable () -> Void
+    private let serving = Mutex(Serving())
+
+    /// - Parameter onShutdown: called once when shutdown begins, after accepting stopped: what
+    ///   waits on behalf of a request is to be let go.
+    public init(
+        service: HTTPService, group: any EventLoopGroup, logger: Logger,
+        onShutdown: @escaping @Sendable () -> Void = {}
+    ) {
+        self.service = service
+        self.group = group
+        self.logger = logger
+        self.onShutdown = onShutdown
+        connections = ConnectionRegistry(gauge: service.connectionsGauge)
+        var executors: [ObjectIdentifier: EventLoopTaskExecutor] = [:]
+        for loop in group.makeIterator() { executors[ObjectIdentifier(loop)] = EventLoopTaskExecutor(loop) }
+        self.executors = executors
+    }
+
+    /// Serves a unix socket that is bound already; its file is removed at shutdown.
+    public func serve(_ listener: UnixListener, policy: AccessPolicy) async throws {
+        let channel = try await bootstrap(policy).withBoundSocket(listener.descriptor).get()
+        serving.withLock {
+            $0.channels.append(channel)
+            $0.sockets.append(listener)
+        }
+    }
+
+    /// Serves a listening socket that somebody else made (socket activation).
+    public func serve(descriptor: CInt, policy: AccessPolicy) async throws {
+        let channel = try await bootstrap(policy).withBoundSocket(descriptor).get()
+        serving.withLock { $0.channels.append(channel) }
+    }
+
+    /// Serves a TCP address.
+    /// - Parameters:
+    ///   - host: a literal address or a name; the first address that it resolves to is used.
+    ///   - port: 0 lets the kernel choose.
+    /// - Returns: the port that was bound.
+    public func serve(host: String, port: Int, policy: AccessPolicy) async throws -> Int {
+        do {
+            let channel = try await bootstrap(policy).bind(host: host, port: port).get()
+            serving.withLock { $0.channels.append(channel) }
+            return channel.localAddress?.port ?? port
+        } catch {
+            throw CoreError(.invalid, "cannot listen on \(host):\(port): \(error)", cause: error)
+        }
+    }
+
+    public func run() async throws {
+        try? await gracefulShutdown()
+        await stop()
+    }
+
+    /// Stops accepting, lets what runs finish for the grace, closes the rest.
+    public func stop() async {
+        service.beginShutdown()
+        let (channels, sockets) = serving.withLock { state in
+            defer { state = Serving() }
+            return (state.channels, state.sockets)
+        }
+        for socket in sockets { socket.remove() }
+        for channel in channels { try? await channel.close() }
+        onShutdown()
+        connections.shutdown()
+        let grace = group.any().scheduleTask(in: service.limits.shutdownGrace) { [connections] in
+            connections.abort()
+        }
+        await connections.empty()
+        grace.cancel()
+    }
+
+    private func bootstrap(_ policy: AccessPolicy) -> ServerBootstrap {
+        ServerBootstrap(group: group)
+            .serverChannelOption(.backlog, value: 256)
+            .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+            .serverChannelInitializer { [connections, service, logger] channel in
+                channel.eventLoop.makeCompletedFuture {
+                    let gate = AcceptGate(pauses: service.acceptPauses, logger: logger)
+                    try channel.pipeline.syncOperations.addHandler(gate)
+                    connections.add(gate: NIOLoopBound(gate, eventLoop: channel.eventLoop))
+                }
+            }
+            .childChannelOption(.autoRead, value: false)
+            .childChannelOption(.allowRemoteHalfClosure, value: true)
+            .childChannelInitializer { [self] channel in
+                connectionInfo(channel).flatMapThrowing { info in
+                    try self.configure(channel, info, policy)
+                }
+            }
+    }
+
+    private func configure(_ channel: any Channel, _ info: ConnectionInfo, _ policy: AccessPolicy) throws {
+        guard let executor = executors[ObjectIdentifier(channel.eventLoop)] else {
+            throw ChannelError.operationUnsupported
+        }
+        let handler = HTTPConnectionHandler(
+            service: service, info: info, policy: policy, executor: executor, logger: logger)
+        try Self.addHTTPHandlers(handler, to: channel)
+        let bound = NIOLoopBound(handler, eventLoop: channel.eventLoop)
+        let id = connections.add(bound)
+        channel.closeFuture.whenComplete { [connections] _ in connections.remove(id) }
+    }
+
+    static func addHTTPHandlers(_ handler: HTTPConnectionHandler, to channel: any Channel) throws {
+        var limits = NIOHTTPDecoderLimitConfiguration()
+        limits.maxHeaderFieldSize = HTTPLimits.headerBytes
+        limits.maxHeaderListSize = HTTPLimits.headerBytes
+        limits.maxHeaderFieldCount = HTTPLimits.headerFields
+        let decoder = HTTPRequestDecoder(leftOverBytesStrategy: .forwardBytes, limitConfiguration: limits)
+        try channel.pipeline.syncOperations.addHandlers([
+            FirstByteProbe(handler), HTTPResponseEncoder(), ByteToMessageHandler(decoder), handler,
+        ])
+    }
+
+    private func connectionInfo(_ channel: any Channel) -> EventLoopFuture<ConnectionInfo> {
+        if let port = channel.localAddress?.port {
+            let peer = channel.remoteAddress.map { "\($0.ipAddress ?? ""):\($0.port ?? 0)" } ?? "unknown"
+            let host = channel.localAddress?.ipAddress ?? ""
+            return channel.eventLoop.makeSucceededFuture(
+                ConnectionInfo(transport: .tcp(localHost: host, localPort: port), peer: peer))
+        }
+        guard let options = channel as? any SocketOptionProvider else {
+            return channel.eventLoop.makeFailedFuture(ChannelError.operationUnsupported)
+        }
+        // Laid out as the kernel's struct ucred, which the Glibc module does not show.
+        let credentials: EventLoopFuture<PeerCredentials> = options.unsafeGetSocketOption(
+            level: .socket, name: .init(rawValue: SO_PEERCRED))
+        return credentials.map {
+            ConnectionInfo(transport: .unix(pid: $0.pid, uid: $0.uid), peer: "pid \($0.pid) uid \($0.uid)")
+        }
+    }
+}
+
+private struct PeerCredentials: Sendable {
+    var pid: Int32 = 0
+    var uid: UInt32 = 0
+    var gid: UInt32 = 0
+}
+
+/// Tells the connection that a request begins, before the decoder has a whole header.
+private final class FirstByteProbe: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+    typealias InboundOut = ByteBuffer
+
+    private weak var handler: HTTPConnectionHandler?
+
+    init(_ handler: HTTPConnectionHandler) { self.handler = handler }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        handler?.bytesArrived()
+        context.fireChannelRead(data)
+    }
+}

@@ -1,0 +1,125 @@
+import FoundationEssentials
+import HTTPTypes
+import Hummingbird
+import NIOCore
+
+extension Response {
+    /// A JSON answer. Keys are in alphabetical order, so that equal answers are equal bytes.
+    public static func json(_ value: some Encodable, status: HTTPResponse.Status = .ok) -> Response {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        do {
+            let data = try encoder.encode(value)
+            return .json(bytes: ByteBuffer(bytes: data), status: status)
+        } catch {
+            // Only a value that JSON cannot hold (an infinite number) gets here, and none of ours does.
+            let text = #"{"message":"The answer could not be encoded."}"#
+            return .json(bytes: ByteBuffer(string: text), status: .internalServerError)
+        }
+    }
+
+    /// An answer of bytes that are JSON already.
+    public static func json(bytes: ByteBuffer, status: HTTPResponse.Status = .ok) -> Response {
+        Response(
+            status: status, headers: [.contentType: "application/json; charset=utf-8"],
+            body: ResponseBody(byteBuffer: bytes))
+    }
+}
+
+extension Request {
+    /// Decodes the JSON body.
+    /// - Parameter invalid: the message of the 400 for anything that is not the expected JSON.
+    /// - Throws: ``HTTPProblem``: 415 for another content type, 400 for malformed JSON (invalid
+    ///   UTF-8, nesting beyond ``HTTPLimits/jsonDepth`` and NUL in a string included), naming the
+    ///   field where one can be named.
+    public func decodeJSON<T: Decodable>(
+        _ type: T.Type, invalid: String = "Request body must be valid JSON."
+    ) async throws -> T {
+        if let contentType = headers[.contentType], !Self.isJSON(contentType) {
+            throw HTTPProblem(
+                .unsupportedMediaType, "Content-Type must be application/json.", detail: "Got \"\(contentType)\".")
+        }
+        // The connection collected the body before the request was dispatched.
+        var buffer = try await body.collect(upTo: .max)
+        let data = buffer.readData(length: buffer.readableBytes) ?? Data()
+        do {
+            try JSONShape.check(data)
+            return try JSONDecoder().decode(T.self, from: data)
+        } catch let error as DecodingError {
+            throw Self.problem(invalid, error)
+        } catch let error as JSONShape.Failure {
+            throw HTTPProblem(.badRequest, invalid, detail: error.detail)
+        } catch {
+            throw HTTPProblem(.badRequest, invalid, cause: error)
+        }
+    }
+
+    private static func isJSON(_ contentType: String) -> Bool {
+        let type = contentType.prefix { $0 != ";" }
+        return type.lowercased().filter { $0 != " " && $0 != "\t" } == "application/json"
+    }
+
+    private static func problem(_ message: String, _ error: DecodingError) -> HTTPProblem {
+        func at(_ context: DecodingError.Context, _ what: String) -> HTTPProblem {
+            let field = context.codingPath.map(\.stringValue).joined(separator: ".")
+            guard !field.isEmpty else { return HTTPProblem(.badRequest, message, detail: what) }
+            return HTTPProblem(.badRequest, message, validations: [.init(field: field, detail: what)])
+        }
+        return switch error {
+        case .typeMismatch(let type, let context): at(context, "must be \(name(of: type))")
+        case .valueNotFound(let type, let context): at(context, "must be \(name(of: type)), not null")
+        case .keyNotFound(let key, _): HTTPProblem.invalid(key.stringValue, "is required", message: message)
+        case .dataCorrupted(let context): at(context, context.debugDescription)
+        @unknown default: HTTPProblem(.badRequest, message)
+        }
+    }
+
+    private static func name(of type: any Any.Type) -> String {
+        switch type {
+        case is String.Type: "a string"
+        case is Bool.Type: "true or false"
+        case is Int.Type, is Int64.Type: "a whole number"
+        case is [String].Type: "an array"
+        case is [String: String].Type, is [String: any Any].Type: "an object"
+        default: "another type"
+        }
+    }
+}
+
+/// What is checked before a body reaches the decoder: things that the decoder lets pass or meets
+/// only by recursion.
+enum JSONShape {
+    struct Failure: Error { var detail: String }
+
+    static func check(_ data: Data) throws(Failure) {
+        guard !data.isEmpty else { throw Failure(detail: "The body is empty.") }
+        guard String(validating: data, as: UTF8.self) != nil else {
+            throw Failure(detail: "The body is not valid UTF-8.")
+        }
+        var depth = 0
+        var inString = false
+        var escaped = false
+        for byte in data {
+            if inString {
+                if escaped {
+                    escaped = false
+                } else if byte == UInt8(ascii: "\\") {
+                    escaped = true
+                } else if byte == UInt8(ascii: "\"") {
+                    inString = false
+                }
+                continue
+            }
+            switch byte {
+            case UInt8(ascii: "\""): inString = true
+            case UInt8(ascii: "["), UInt8(ascii: "{"):
+                depth += 1
+                if depth > HTTPLimits.jsonDepth {
+                    throw Failure(detail: "The body is nested more than \(HTTPLimits.jsonDepth) levels deep.")
+                }
+            case UInt8(ascii: "]"), UInt8(ascii: "}"): depth -= 1
+            default: break
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+import HTTPTypes
+import Hummingbird
+
+/// The query of a request whose keys were all expected (spec: unknown query keys are 400).
+public struct Query: Sendable {
+    private var values: [String: String] = [:]
+
+    /// - Parameters:
+    ///   - request: the request; `token` is always allowed where the listener allows it.
+    ///   - allowed: the keys that the route knows.
+    /// - Throws: ``HTTPProblem`` 400 that names an unknown or repeated key.
+    public init(_ request: Request, allowed: Set<String>) throws {
+        for (key, value) in request.uri.queryParameters {
+            let key = String(key)
+            guard allowed.contains(key) else {
+                let known = allowed.isEmpty ? "none" : allowed.sorted().joined(separator: ", ")
+                throw HTTPProblem(
+                    .badRequest, "Unknown query parameter \"\(key)\".", detail: "Known here: \(known).")
+            }
+            guard values.updateValue(String(value), forKey: key) == nil else {
+                throw HTTPProblem(.badRequest, "Query parameter \"\(key)\" is given twice.")
+            }
+        }
+    }
+
+    public subscript(_ key: String) -> String? { values[key] }
+
+    /// `true` or `false`; nil when absent.
+    public func bool(_ key: String) throws -> Bool? {
+        switch values[key] {
+        case nil: nil
+        case "true", "1": true
+        case "false", "0": false
+        case .some(let other): throw HTTPProblem.invalid(key, "must be true or false, not \"\(other)\"")
+        }
+    }
+
+    /// A whole number in the range; nil when absent.
+    public func int(_ key: String, in range: ClosedRange<Int>) throws -> Int? {
+        guard let text = values[key] else { return nil }
+        guard let number = Int(text), range.contains(number) else {
+            let bound =
+                range.upperBound == .max
+                ? "of at least \(range.lowerBound)" : "from \(range.lowerBound) to \(range.upperBound)"
+            throw HTTPProblem.invalid(key, "must be a whole number \(bound), not \"\(text)\"")
+        }
+        return number
+    }
+}

@@ -1,0 +1,68 @@
+import Synchronization
+
+/// Whether somebody still waits for the answer of a request.
+///
+/// Routes are not cancelled when their caller goes away: a start that is half done is finished. A
+/// route that waits registers here and answers with what there is. A caller that only closed its
+/// sending side (`nc -N`) counts as gone too, since the two cannot be told apart on TCP; it still
+/// gets that answer.
+public final class CallerPresence: Sendable {
+    private struct State {
+        var gone = false
+        var next = 0
+        var handlers: [Int: @Sendable () -> Void] = [:]
+    }
+
+    private let state = Mutex(State())
+
+    public var isGone: Bool { state.withLock { $0.gone } }
+
+    /// Calls the handler once when the caller goes, at once when it has gone.
+    /// - Returns: a token for ``remove(_:)``.
+    public func onGone(_ handler: @escaping @Sendable () -> Void) -> Int {
+        let token: Int? = state.withLock {
+            guard !$0.gone else { return nil }
+            $0.next += 1
+            $0.handlers[$0.next] = handler
+            return $0.next
+        }
+        guard let token else {
+            handler()
+            return 0
+        }
+        return token
+    }
+
+    public func remove(_ token: Int) { state.withLock { _ = $0.handlers.removeValue(forKey: token) } }
+
+    func markGone() {
+        let handlers = state.withLock { state in
+            state.gone = true
+            defer { state.handlers = [:] }
+            return state.handlers
+        }
+        for handler in handlers.values { handler() }
+    }
+}
+
+/// Where a route leaves what is to run once its 101 is written.
+final class UpgradeSlot: Sendable {
+    struct Upgrade: Sendable {
+        /// Bytes of one inbound message; nil is unlimited.
+        var maximumMessage: Int?
+        var run: @Sendable (WebSocket) async -> Void
+    }
+
+    private let upgrade = Mutex<Upgrade?>(nil)
+
+    func set(maximumMessage: Int?, _ run: @escaping @Sendable (WebSocket) async -> Void) {
+        upgrade.withLock { $0 = Upgrade(maximumMessage: maximumMessage, run: run) }
+    }
+
+    func take() -> Upgrade? {
+        upgrade.withLock { upgrade in
+            defer { upgrade = nil }
+            return upgrade
+        }
+    }
+}

@@ -1,0 +1,79 @@
+import HTTPTypes
+import Hummingbird
+
+/// The routes of the daemon. Capabilities add theirs here; what Hummingbird's router does not keep
+/// (which methods a path has, how large its body may be) is kept beside it.
+public final class AgentRoutes {
+    public typealias Handler = @Sendable (Request, AgentRequestContext) async throws -> Response
+
+    let router = Router(context: AgentRequestContext.self)
+    private var entries: [RouteTable.Entry] = []
+
+    public init() {}
+
+    /// Adds a route.
+    /// - Parameters:
+    ///   - method: the HTTP method.
+    ///   - path: literal segments and `{name}` parameters.
+    ///   - bodyLimit: bytes of request body that are accepted.
+    public func on(
+        _ method: HTTPRequest.Method, _ path: String, bodyLimit: Int = HTTPLimits.defaultBodyBytes,
+        _ handler: @escaping Handler
+    ) {
+        router.on(RouterPath(path), method: method, use: handler)
+        entries.append(RouteTable.Entry(path: path, method: method, bodyLimit: bodyLimit))
+    }
+
+    public func get(_ path: String, _ handler: @escaping Handler) { on(.get, path, handler) }
+
+    public func post(_ path: String, bodyLimit: Int = HTTPLimits.defaultBodyBytes, _ handler: @escaping Handler) {
+        on(.post, path, bodyLimit: bodyLimit, handler)
+    }
+
+    var table: RouteTable { RouteTable(entries: entries) }
+}
+
+/// Methods and body limits by path.
+struct RouteTable: Sendable {
+    struct Entry: Sendable {
+        var segments: [Substring]
+        var method: HTTPRequest.Method
+        var bodyLimit: Int
+
+        init(path: String, method: HTTPRequest.Method, bodyLimit: Int) {
+            segments = path.split(separator: "/")
+            self.method = method
+            self.bodyLimit = bodyLimit
+        }
+
+        func matches(_ path: [Substring]) -> Bool {
+            guard path.count == segments.count else { return false }
+            return zip(segments, path).allSatisfy { $0.first == "{" || $0 == $1 }
+        }
+    }
+
+    let entries: [Entry]
+    /// The largest limit of any route, above which nothing needs to be looked up.
+    private let hasLargeBodies: Bool
+
+    init(entries: [Entry]) {
+        self.entries = entries
+        hasLargeBodies = entries.contains { $0.bodyLimit > HTTPLimits.defaultBodyBytes }
+    }
+
+    /// The methods that the path answers to, sorted; empty for an unknown path.
+    func methods(of uri: String) -> [String] {
+        let path = Self.segments(uri)
+        return Set(entries.filter { $0.matches(path) }.map(\.method.rawValue)).sorted()
+    }
+
+    func bodyLimit(of uri: String) -> Int {
+        guard hasLargeBodies else { return HTTPLimits.defaultBodyBytes }
+        let path = Self.segments(uri)
+        return entries.filter { $0.matches(path) }.map(\.bodyLimit).max() ?? HTTPLimits.defaultBodyBytes
+    }
+
+    private static func segments(_ uri: String) -> [Substring] {
+        uri.prefix { $0 != "?" }.split(separator: "/")
+    }
+}

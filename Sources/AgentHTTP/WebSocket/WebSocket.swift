@@ -1,0 +1,104 @@
+import FoundationEssentials
+import HTTPTypes
+import Hummingbird
+import NIOCore
+import NIOWebSocket
+
+/// One open WebSocket, for the route that asked for it.
+///
+/// Pings, pongs, close frames, fragmentation and the size limit are taken care of (spec: HTTP API,
+/// WebSockets). One task reads, any may send.
+public final class WebSocket: Sendable {
+    private let handler: NIOLoopBound<WebSocketHandler>
+    private let loop: any EventLoop
+
+    init(handler: NIOLoopBound<WebSocketHandler>, loop: any EventLoop) {
+        self.handler = handler
+        self.loop = loop
+    }
+
+    /// The next whole message; nil once the peer, the connection or a shutdown ended it, or when
+    /// the calling task is cancelled. Not reading stops the peer after a few messages.
+    public func next() async -> WebSocketMessage? {
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                onLoop { $0.next(continuation) }
+            }
+        } onCancel: {
+            onLoop { $0.cancelNext() }
+        }
+    }
+
+    /// Sends a text message; returns when the connection can take more.
+    public func send(_ text: String) async throws { try await send(.text, ByteBuffer(string: text)) }
+
+    /// Sends a binary message; returns when the connection can take more.
+    public func send(_ data: ByteBuffer) async throws { try await send(.binary, data) }
+
+    /// Closes in order; what was sent before arrives before. At most 100 characters of reason.
+    public func close(_ code: WebSocketCloseCode, reason: String = "") async {
+        onLoop { $0.close(code, reason: reason) }
+    }
+
+    private func send(_ opcode: WebSocketOpcode, _ data: ByteBuffer) async throws {
+        try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Void, any Error>) in
+            onLoop { handler in
+                do {
+                    if try handler.send(opcode, data) {
+                        continuation.resume()
+                    } else {
+                        handler.waitWritable(continuation)
+                    }
+                } catch {
+                    continuation.resume(throwing: error)
+                }
+            }
+        }
+    }
+
+    private func onLoop(_ body: @escaping @Sendable (WebSocketHandler) -> Void) {
+        if loop.inEventLoop { body(handler.value) } else { loop.execute { body(self.handler.value) } }
+    }
+}
+
+/// The opening handshake (RFC 6455 section 4.2), as a route's answer.
+public enum WebSocketUpgrade {
+    private static let key = HTTPField.Name("Sec-WebSocket-Key")
+    private static let version = HTTPField.Name("Sec-WebSocket-Version")
+    private static let accept = HTTPField.Name("Sec-WebSocket-Accept")
+
+    /// Answers 101 and runs the closure with the open WebSocket; when it returns, the WebSocket is
+    /// closed with 1000. Middleware and errors of the route stay ordinary HTTP until then.
+    /// - Parameter maximumMessage: bytes of one inbound message; nil is unlimited.
+    /// - Throws: ``HTTPProblem`` 426 when the request asks for no WebSocket, 400 for a bad handshake.
+    public static func respond(
+        to request: Request, context: AgentRequestContext,
+        maximumMessage: Int? = HTTPLimits.webSocketMessageBytes,
+        _ run: @escaping @Sendable (WebSocket) async -> Void
+    ) throws -> Response {
+        guard let keyName = key, let versionName = version, let acceptName = accept else {
+            throw HTTPProblem(.internalServerError, "Internal server error.")
+        }
+        let tokens = request.headers[values: .connection].flatMap { $0.lowercased().split(separator: ",") }
+        let wantsUpgrade = tokens.contains { $0.filter { $0 != " " } == "upgrade" }
+        guard request.method == .get, wantsUpgrade, request.headers[.upgrade]?.lowercased() == "websocket" else {
+            throw HTTPProblem(
+                .upgradeRequired, "This route needs a WebSocket.", headers: [.upgrade: "websocket"])
+        }
+        guard request.headers[versionName] == "13" else {
+            throw HTTPProblem(
+                .upgradeRequired, "Only WebSocket version 13 is spoken.", headers: [versionName: "13"])
+        }
+        guard let key = request.headers[keyName], key.utf8.count == 24, key.hasSuffix("==") else {
+            throw HTTPProblem(.badRequest, "Sec-WebSocket-Key must be 16 bytes in base64.")
+        }
+        context.upgrade.set(maximumMessage: maximumMessage, run)
+        return Response(
+            status: .switchingProtocols,
+            headers: [.upgrade: "websocket", .connection: "upgrade", acceptName: acceptValue(key)])
+    }
+
+    static func acceptValue(_ key: String) -> String {
+        Data(SHA1.digest(Array((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").utf8))).base64EncodedString()
+    }
+}

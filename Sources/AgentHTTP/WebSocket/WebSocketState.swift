@@ -1,0 +1,162 @@
+import NIOCore
+import NIOWebSocket
+
+/// A whole message of a WebSocket.
+public enum WebSocketMessage: Sendable, Equatable {
+    case text(String)
+    case binary(ByteBuffer)
+
+    var byteCount: Int {
+        switch self {
+        case .text(let text): text.utf8.count
+        case .binary(let buffer): buffer.readableBytes
+        }
+    }
+}
+
+/// Why a WebSocket was closed (RFC 6455 section 7.4).
+public struct WebSocketCloseCode: Sendable, Equatable, ExpressibleByIntegerLiteral {
+    public var value: UInt16
+    public init(integerLiteral value: UInt16) { self.value = value }
+    public init(_ value: UInt16) { self.value = value }
+
+    public static let normal: Self = 1000
+    public static let goingAway: Self = 1001
+    public static let protocolError: Self = 1002
+    public static let unsupportedData: Self = 1003
+    public static let invalidPayload: Self = 1007
+    public static let messageTooBig: Self = 1009
+    public static let internalError: Self = 1011
+}
+
+/// The rules of a WebSocket connection (RFC 6455), without I/O: frames and timers in, actions out.
+struct WebSocketState {
+    /// Which side of the connection this is: a client masks what it sends, a server must get masked
+    /// frames.
+    enum Role { case server, client }
+
+    enum Action: Equatable {
+        case none
+        case deliver(WebSocketMessage)
+        case sendPong(ByteBuffer)
+        case sendPing
+        /// Send a close frame with the code and wait for the peer's.
+        case sendClose(WebSocketCloseCode, String)
+        /// Answer the peer's close frame with the same code, then close the transport.
+        case echoCloseAndEnd(WebSocketCloseCode?)
+        /// Close the transport.
+        case end
+    }
+
+    private enum Phase { case open, closeSent, closed }
+
+    let role: Role
+    /// Bytes of one message; nil is unlimited.
+    let maximumMessage: Int?
+    private var phase = Phase.open
+    private var partial: ByteBuffer?
+    private var partialIsText = false
+    private var awaitingPong = false
+
+    init(role: Role, maximumMessage: Int?) {
+        self.role = role
+        self.maximumMessage = maximumMessage
+    }
+
+    var isOpen: Bool { phase == .open }
+
+    mutating func received(_ frame: WebSocketFrame) -> Action {
+        guard phase != .closed else { return .none }
+        if (role == .server) != (frame.maskKey != nil) { return fail(.protocolError, "wrong masking") }
+        if frame.rsv1 || frame.rsv2 || frame.rsv3 { return fail(.protocolError, "reserved bits are set") }
+        switch frame.opcode {
+        case .connectionClose: return receivedClose(frame.unmaskedData)
+        case .ping: return phase == .open ? .sendPong(frame.unmaskedData) : .none
+        case .pong:
+            awaitingPong = false
+            return .none
+        case .text, .binary:
+            guard phase == .open else { return .none }
+            guard partial == nil else { return fail(.protocolError, "a message began inside another") }
+            partialIsText = frame.opcode == .text
+            partial = ByteBuffer()
+            return append(frame)
+        case .continuation:
+            guard phase == .open else { return .none }
+            guard partial != nil else { return fail(.protocolError, "nothing to continue") }
+            return append(frame)
+        default: return fail(.protocolError, "unknown opcode")
+        }
+    }
+
+    /// The bytes do not decode as frames.
+    mutating func decoderFailed(_ error: NIOWebSocketError) -> Action {
+        switch error {
+        case .invalidFrameLength: fail(.messageTooBig, "frame too large")
+        case .fragmentedControlFrame, .multiByteControlFrameLength: fail(.protocolError, "bad control frame")
+        }
+    }
+
+    /// Time to show that the peer lives.
+    mutating func pingDue() -> Action {
+        guard phase == .open else { return .none }
+        awaitingPong = true
+        return .sendPing
+    }
+
+    /// The time for the pong is over.
+    /// - Parameter reading: false when we did not read meanwhile, so that a pong may be waiting.
+    mutating func pongDue(reading: Bool) -> Action {
+        guard phase == .open, awaitingPong, reading else { return .none }
+        return fail(.goingAway, "no pong")
+    }
+
+    mutating func close(_ code: WebSocketCloseCode, _ reason: String) -> Action {
+        guard phase == .open else { return .none }
+        return fail(code, reason)
+    }
+
+    /// The peer did not answer our close frame in time.
+    mutating func closeTimedOut() -> Action {
+        guard phase != .closed else { return .none }
+        phase = .closed
+        return .end
+    }
+
+    mutating func transportClosed() { phase = .closed }
+
+    private mutating func append(_ frame: WebSocketFrame) -> Action {
+        var data = frame.unmaskedData
+        let size = (partial?.readableBytes ?? 0) + data.readableBytes
+        if let maximumMessage, size > maximumMessage {
+            return fail(.messageTooBig, "messages are limited to \(maximumMessage) bytes")
+        }
+        partial?.writeBuffer(&data)
+        guard frame.fin, let whole = partial else { return .none }
+        partial = nil
+        guard partialIsText else { return .deliver(.binary(whole)) }
+        guard let text = String(validating: whole.readableBytesView, as: UTF8.self) else {
+            return fail(.invalidPayload, "text is not UTF-8")
+        }
+        return .deliver(.text(text))
+    }
+
+    private mutating func receivedClose(_ data: ByteBuffer) -> Action {
+        let code = data.getInteger(at: data.readerIndex, as: UInt16.self).map { WebSocketCloseCode($0) }
+        if phase == .closeSent {
+            phase = .closed
+            return .end
+        }
+        phase = .closed
+        return .echoCloseAndEnd(code)
+    }
+
+    private mutating func fail(_ code: WebSocketCloseCode, _ reason: String) -> Action {
+        guard phase == .open else {
+            phase = .closed
+            return .end
+        }
+        phase = .closeSent
+        return .sendClose(code, reason)
+    }
+}

@@ -1,4 +1,0 @@
-import Hummingbird
-import NIOWebSocket
-import NIOHTTPTypesHTTP1
-import ServiceLifecycle

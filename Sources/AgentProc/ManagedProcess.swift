@@ -1,0 +1,328 @@
+import AgentCore
+import CPlatform
+import FoundationEssentials
+import Glibc
+import NIOCore
+import Synchronization
+
+/// How a process ended.
+struct ProcessExit: Sendable, Equatable {
+    /// The exit code, or -1 for death by signal.
+    var code: Int
+    var signal: CInt?
+    var reason: Reason
+    var userMilliseconds: Int64
+    var systemMilliseconds: Int64
+    var maxRSSBytes: Int64
+    var wallSeconds: Int64
+}
+
+/// Why a process ended (spec: process API, `reason`).
+enum Reason: String, Sendable, Codable, CaseIterable {
+    case exited, signaled, timeout, oom
+    case agentShutdown = "agent_shutdown"
+    case killedByRequest = "killed_by_request"
+}
+
+/// What is fixed when a process starts.
+struct ProcessDescription: Sendable {
+    var id: UUID
+    var command: String
+    var workdir: String
+    var background: Bool
+    var chat: ChatIdentity?
+    var startedWallSeconds: Int64
+    /// Rises with each start: seconds are too coarse to order by.
+    var order: UInt64
+}
+
+/// One process: its pipe, its pidfd and what is known of it. Everything that happens to it happens
+/// on the reactor's thread; everybody else looks at snapshots.
+final class ManagedProcess: Sendable {
+    /// One consistent look.
+    struct Snapshot: Sendable {
+        var buffer: HeadTailBuffer
+        var exit: ProcessExit?
+        var lingering: Bool
+    }
+
+    private struct State {
+        var buffer = HeadTailBuffer()
+        var exit: ProcessExit?
+        var pipeOpen = true
+        var cause: Reason?
+        var waitingOver = false
+        var nextWaiter = 0
+        var waiters: [Int: CheckedContinuation<Void, Never>] = [:]
+    }
+
+    let description: ProcessDescription
+    let pid: pid_t
+    let spool: Spool?
+    private let pidfd: CInt
+    private let pipe: CInt
+    private let context: ProcessContext
+    private let state = Mutex(State())
+    private let tokens = Mutex<(pipe: UInt64, pidfd: UInt64)>((0, 0))
+    // Only the reactor's thread touches what follows.
+    private let capture = Mutex(CaptureState())
+
+    private struct CaptureState {
+        var fullReads = 0
+        var grown = false
+        var spoolOff = false
+        var heldSince: ContinuousClock.Instant?
+        var heldFor = Duration.zero
+    }
+
+    init(
+        description: ProcessDescription, launched: LaunchedProcess, pipe: CInt, spool: Spool?,
+        context: ProcessContext
+    ) {
+        self.description = description
+        pid = launched.pid
+        pidfd = launched.pidfd
+        self.pipe = pipe
+        self.spool = spool
+        self.context = context
+    }
+
+    /// Begins to watch. Reports come only after this.
+    func activate() throws {
+        spool?.setOnDrained { [weak self] in self?.wakeCapture() }
+        let pipeToken = try context.reactor.add(pipe, events: UInt32(WA_EPOLLIN), PipeSource(self))
+        tokens.withLock { $0.pipe = pipeToken }
+        let pidfdToken = try context.reactor.add(pidfd, events: UInt32(WA_EPOLLIN), ExitSource(self))
+        tokens.withLock { $0.pidfd = pidfdToken }
+    }
+
+    func snapshot() -> Snapshot {
+        state.withLock {
+            Snapshot(buffer: $0.buffer, exit: $0.exit, lingering: $0.exit != nil && $0.pipeOpen)
+        }
+    }
+
+    var exit: ProcessExit? { state.withLock { $0.exit } }
+    var totalBytes: Int { state.withLock { $0.buffer.total } }
+    var isLingering: Bool { state.withLock { $0.exit != nil && $0.pipeOpen } }
+
+    /// Notes why the process is about to be ended by us; the first cause counts.
+    func willEnd(because cause: Reason) {
+        state.withLock { if $0.exit == nil && $0.cause == nil { $0.cause = cause } }
+    }
+
+    /// Registers a continuation that is resumed at the exit; at once when it has exited, or when
+    /// nobody is to wait any more.
+    /// - Parameter evenAtShutdown: wait although ``stopWaiting()`` was called.
+    func addWaiter(_ continuation: CheckedContinuation<Void, Never>, evenAtShutdown: Bool) -> Int? {
+        let token: Int? = state.withLock {
+            guard $0.exit == nil, evenAtShutdown || !$0.waitingOver else { return nil }
+            $0.nextWaiter += 1
+            $0.waiters[$0.nextWaiter] = continuation
+            return $0.nextWaiter
+        }
+        if token == nil { continuation.resume() }
+        return token
+    }
+
+    func releaseWaiter(_ token: Int) {
+        state.withLock { $0.waiters.removeValue(forKey: token) }?.resume()
+    }
+
+    /// Shutdown: whoever waits is answered with what there is.
+    func stopWaiting() {
+        let all = state.withLock { state in
+            state.waitingOver = true
+            defer { state.waiters = [:] }
+            return state.waiters
+        }
+        for waiter in all.values { waiter.resume() }
+    }
+
+    // MARK: On the reactor's thread
+
+    fileprivate func pipeReady(_ scratch: UnsafeMutableRawBufferPointer) {
+        // At most a megabyte a turn, so that one loud process does not starve the others.
+        for _ in 0..<4 {
+            switch readOnce(scratch) {
+            case .again: return
+            case .more: continue
+            case .ended: return pipeEnded()
+            }
+        }
+    }
+
+    private enum ReadResult { case more, again, ended }
+
+    private func readOnce(_ scratch: UnsafeMutableRawBufferPointer) -> ReadResult {
+        let n = wa_read(pipe, scratch.baseAddress, scratch.count)
+        if n == -Int(EAGAIN) { return .again }
+        guard n > 0 else { return .ended }
+        let bytes = UnsafeRawBufferPointer(rebasing: scratch[..<n])
+        state.withLock { $0.buffer.append(bytes) }
+        context.captured.increment(by: n)
+        growPipe(afterReading: n)
+        return spoolBytes(bytes) ? .more : .again
+    }
+
+    /// - Returns: false when the pipe is to be left alone for now.
+    private func spoolBytes(_ bytes: UnsafeRawBufferPointer) -> Bool {
+        guard let spool, !capture.withLock({ $0.spoolOff }) else { return true }
+        switch spool.append(bytes) {
+        case .accepted: return true
+        case .off:
+            capture.withLock { $0.spoolOff = true }
+            return true
+        case .hold:
+            let patience: ContinuousClock.Instant? = capture.withLock {
+                guard $0.heldSince == nil, $0.heldFor < ProcLimits.spoolPatience else { return nil }
+                $0.heldSince = .now
+                return .now + (ProcLimits.spoolPatience - $0.heldFor)
+            }
+            guard let patience else { return true }
+            context.reactor.pause(pipe)
+            context.reactor.setDeadline(patience, for: tokens.withLock { $0.pipe })
+            return false
+        }
+    }
+
+    private func wakeCapture() { context.reactor.setDeadline(.now, for: tokens.withLock { $0.pipe }) }
+
+    /// Held up no longer: the disk caught up, or the patience with it is over.
+    fileprivate func captureDeadline() {
+        let (wasHeld, exhausted) = capture.withLock { capture in
+            guard let since = capture.heldSince else { return (false, false) }
+            capture.heldSince = nil
+            capture.heldFor += since.duration(to: .now)
+            return (true, capture.heldFor >= ProcLimits.spoolPatience)
+        }
+        guard wasHeld else { return }
+        if exhausted {
+            capture.withLock { $0.spoolOff = true }
+            spool?.giveUp("the disk was too slow")
+        }
+        context.reactor.resume(pipe, events: UInt32(WA_EPOLLIN), token: tokens.withLock { $0.pipe })
+    }
+
+    /// A larger pipe saves context switches for a process that writes a lot; the memory is the
+    /// user's and limited, so only such a process gets one.
+    private func growPipe(afterReading n: Int) {
+        let grow = capture.withLock { capture in
+            if n >= 60 << 10 { capture.fullReads += 1 }
+            guard !capture.grown, capture.fullReads >= 16 else { return false }
+            capture.grown = true
+            return true
+        }
+        if grow { _ = wa_set_pipe_size(pipe, 1 << 20) }
+    }
+
+    private func pipeEnded() {
+        let wasOpen = state.withLock { state in
+            defer { state.pipeOpen = false }
+            return state.pipeOpen
+        }
+        guard wasOpen else { return }
+        context.reactor.remove(pipe, token: tokens.withLock { $0.pipe })
+        close(pipe)
+        finishSpoolIfDone()
+    }
+
+    fileprivate func exitReady(_ scratch: UnsafeMutableRawBufferPointer) {
+        // Whatever the leader wrote is in the pipe by now, and belongs to the answer that says
+        // that it has exited. Not more than that: descendants may write for ever.
+        var owed = state.withLock { $0.pipeOpen } ? Int(wa_readable_bytes(pipe)) : 0
+        drain: while owed > 0 {
+            let before = totalBytes
+            let result = readOnce(scratch)
+            owed -= totalBytes - before
+            switch result {
+            case .more: continue
+            case .again: if totalBytes == before { break drain }
+            case .ended:
+                pipeEnded()
+                break drain
+            }
+        }
+        var status = wa_exit()
+        guard wa_reap_pidfd(pidfd, &status) == 1 else { return }
+        context.reactor.remove(pidfd, token: tokens.withLock { $0.pidfd })
+        close(pidfd)
+        context.launcher.forget(pid)
+        // A pipe that only the leader held is at its end now; no need to call that lingering.
+        if state.withLock({ $0.pipeOpen }), capture.withLock({ $0.heldSince == nil }) { pipeReady(scratch) }
+        let exit = makeExit(status)
+        let waiters = state.withLock { state in
+            state.exit = exit
+            defer { state.waiters = [:] }
+            return state.waiters
+        }
+        for waiter in waiters.values { waiter.resume() }
+        context.onExit(self, exit)
+        finishSpoolIfDone()
+    }
+
+    private func makeExit(_ status: wa_exit) -> ProcessExit {
+        let cause = state.withLock { $0.cause }
+        let code = status.signaled ? -1 : Int(status.status)
+        var reason: Reason
+        if status.signaled {
+            reason = cause ?? .signaled
+            if cause == nil, status.status == SIGKILL, context.oom?.claim() == true { reason = .oom }
+        } else {
+            // Ended by itself after we asked it to: our doing when time-out or shutdown would have
+            // killed it next, or when it reports a signal the way shells do.
+            switch cause {
+            case .timeout, .agentShutdown: reason = cause ?? .exited
+            case .killedByRequest: reason = code == 128 + Int(SIGTERM) ? .killedByRequest : .exited
+            default: reason = .exited
+            }
+        }
+        return ProcessExit(
+            code: code, signal: status.signaled ? status.status : nil, reason: reason,
+            userMilliseconds: status.user_us / 1000, systemMilliseconds: status.system_us / 1000,
+            maxRSSBytes: status.max_rss_bytes, wallSeconds: context.clock.wallSeconds())
+    }
+
+    private func finishSpoolIfDone() {
+        let done = state.withLock { $0.exit != nil && !$0.pipeOpen }
+        if done, let spool { context.spools?.finished(spool) }
+    }
+
+    /// Closes what a start that failed half-way left open.
+    func abandon() {
+        let (pipeToken, pidfdToken) = tokens.withLock { $0 }
+        if pipeToken != 0 { context.reactor.remove(pipe, token: pipeToken) }
+        if pidfdToken != 0 { context.reactor.remove(pidfd, token: pidfdToken) }
+        _ = wa_pidfd_send_signal(pidfd, SIGKILL)
+        waitpid(pid, nil, 0)
+        context.launcher.forget(pid)
+        close(pipe)
+        close(pidfd)
+    }
+}
+
+/// What every process shares.
+struct ProcessContext: Sendable {
+    var reactor: Reactor
+    var launcher: Launcher
+    var spools: SpoolStore?
+    var oom: OOMWatch?
+    var clock: AgentClock
+    var captured: CounterSeries
+    var onExit: @Sendable (ManagedProcess, ProcessExit) -> Void
+}
+
+// The reactor keeps the sources, and they the process, for as long as something can happen to it.
+
+private final class PipeSource: ReactorSource {
+    private let process: ManagedProcess
+    init(_ process: ManagedProcess) { self.process = process }
+    func ready(events: UInt32, scratch: UnsafeMutableRawBufferPointer) { process.pipeReady(scratch) }
+    func deadlineReached() { process.captureDeadline() }
+}
+
+private final class ExitSource: ReactorSource {
+    private let process: ManagedProcess
+    init(_ process: ManagedProcess) { self.process = process }
+    func ready(events: UInt32, scratch: UnsafeMutableRawBufferPointer) { process.exitReady(scratch) }
+}

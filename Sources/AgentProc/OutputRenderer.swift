@@ -1,0 +1,122 @@
+/// What a reader gets of a head/tail buffer: valid UTF-8 of bounded size (spec: process API,
+/// rendering).
+public struct RenderedOutput: Sendable, Equatable {
+    /// Says what is missing; nil when nothing is.
+    public struct Truncation: Sendable, Equatable, Codable {
+        public var original_bytes: Int
+        public var retained_bytes: Int
+        public var omitted_bytes: Int
+        public var strategy = "head_tail"
+    }
+
+    public var output: String
+    public var truncated: Truncation?
+
+    static let lineSuffix = Array(" ... [truncated]".utf8)
+
+    public init(_ buffer: HeadTailBuffer) {
+        self.init(head: buffer.headBytes, tail: buffer.tailBytes, total: buffer.total, omitted: buffer.omitted)
+    }
+
+    init(head: [UInt8], tail: [UInt8], total: Int, omitted: Int) {
+        guard omitted > 0 else {
+            output = UTF8Repair.string(head + tail)
+            return
+        }
+        var text = UTF8Repair.repaired(head[..<UTF8Repair.endOfWholeSequences(head)])
+        text += Array("\n\n... [omitted \(omitted) bytes] ...\n\n".utf8)
+        text += UTF8Repair.repaired(tail[UTF8Repair.startOfWholeSequences(tail)...])
+        let cut = Self.cuttingLines(text, limit: ProcLimits.lineBytes)
+        output = String(decoding: cut, as: UTF8.self)
+        truncated = Truncation(original_bytes: total, retained_bytes: cut.count, omitted_bytes: omitted)
+    }
+
+    /// Cuts each line that is longer than the limit, never inside a UTF-8 sequence. The input is
+    /// valid UTF-8.
+    static func cuttingLines(_ text: [UInt8], limit: Int) -> [UInt8] {
+        var result: [UInt8] = []
+        result.reserveCapacity(text.count)
+        var start = 0
+        while start <= text.count {
+            let end = text[start...].firstIndex(of: UInt8(ascii: "\n")) ?? text.count
+            if end - start > limit {
+                var cut = start + limit - lineSuffix.count
+                while cut > start, text[cut] & 0xC0 == 0x80 { cut -= 1 }
+                result += text[start..<cut]
+                result += lineSuffix
+            } else {
+                result += text[start..<end]
+            }
+            guard end < text.count else { break }
+            result.append(UInt8(ascii: "\n"))
+            start = end + 1
+        }
+        return result
+    }
+}
+
+/// Turns bytes that need not be UTF-8 into bytes that are.
+enum UTF8Repair {
+    private static let replacement: [UInt8] = [0xEF, 0xBF, 0xBD]
+
+    /// The text, with U+FFFD for each byte that is part of no valid sequence.
+    static func string(_ bytes: [UInt8]) -> String {
+        if let valid = String(validating: bytes, as: UTF8.self) { return valid }
+        return String(decoding: repaired(bytes[...]), as: UTF8.self)
+    }
+
+    static func repaired(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
+        var result: [UInt8] = []
+        result.reserveCapacity(bytes.count)
+        var index = bytes.startIndex
+        while index < bytes.endIndex {
+            let length = sequenceLength(bytes[index...])
+            if length > 0 {
+                result += bytes[index..<(index + length)]
+                index += length
+            } else {
+                result += replacement
+                index += 1
+            }
+        }
+        return result
+    }
+
+    /// Where the head ends when a sequence that the cut split is left out.
+    static func endOfWholeSequences(_ bytes: [UInt8]) -> Int {
+        for back in 1...3 where back <= bytes.count {
+            let byte = bytes[bytes.count - back]
+            if byte & 0xC0 == 0x80 { continue }
+            let expected = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1
+            return expected > back ? bytes.count - back : bytes.count
+        }
+        return bytes.count
+    }
+
+    /// Where the tail starts when the rest of a sequence that the cut split is left out.
+    static func startOfWholeSequences(_ bytes: [UInt8]) -> Int {
+        var index = 0
+        while index < 3, index < bytes.count, bytes[index] & 0xC0 == 0x80 { index += 1 }
+        return index
+    }
+
+    /// The length of the valid sequence at the start (Unicode 15, table 3-7), or 0.
+    private static func sequenceLength(_ bytes: ArraySlice<UInt8>) -> Int {
+        guard let first = bytes.first else { return 0 }
+        func continues(_ offset: Int, _ range: ClosedRange<UInt8> = 0x80...0xBF) -> Bool {
+            let index = bytes.startIndex + offset
+            return index < bytes.endIndex && range.contains(bytes[index])
+        }
+        switch first {
+        case 0x00...0x7F: return 1
+        case 0xC2...0xDF: return continues(1) ? 2 : 0
+        case 0xE0: return continues(1, 0xA0...0xBF) && continues(2) ? 3 : 0
+        case 0xED: return continues(1, 0x80...0x9F) && continues(2) ? 3 : 0
+        case 0xE1...0xEF: return continues(1) && continues(2) ? 3 : 0
+        case 0xF0: return continues(1, 0x90...0xBF) && continues(2) && continues(3) ? 4 : 0
+        case 0xF1...0xF3: return continues(1) && continues(2) && continues(3) ? 4 : 0
+        case 0xF4: return continues(1, 0x80...0x8F) && continues(2) && continues(3) ? 4 : 0
+        default: return 0
+        }
+    }
+}

@@ -1,0 +1,44 @@
+/// Every bound of the process API, in one place (spec: process API).
+public enum ProcLimits {
+    /// Bytes kept of the beginning, and as many of the end, of a process's output.
+    public static let headBytes = 16 << 10
+    public static let tailBytes = 16 << 10
+    /// Bytes of one rendered line, the suffix included.
+    public static let lineBytes = 2_048
+    /// Processes that run at once; a further start is 429.
+    public static let running = 500
+    /// Exited processes that are remembered; the oldest goes first.
+    public static let exited = 1_000
+    /// How long an exited process is remembered.
+    public static let retention = Duration.seconds(300)
+    /// Bytes of a command, and of all arguments of an argv; more is 413.
+    public static let commandBytes = 256 << 10
+    /// Bytes of all names and values of a request's env; more is 413.
+    public static let environmentBytes = 1 << 20
+    /// Bytes of a request body: the two above, each byte escaped as `\u00XX`, and the rest.
+    public static let startBodyBytes = 8 << 20
+    /// Bytes of a client token.
+    public static let clientTokenBytes = 256
+    /// Default and maximum of `timeout_ms` of a waiting read.
+    public static let waitMilliseconds = 300_000
+    /// Maximum of `timeout_ms` of a start: a week.
+    public static let runMilliseconds = 7 * 24 * 3_600_000
+    /// Between SIGTERM and SIGKILL after a process's time is over.
+    public static let timeoutGrace = Duration.seconds(5)
+    /// Between SIGTERM and SIGKILL at shutdown.
+    public static let shutdownGrace = Duration.seconds(2)
+    /// How long shutdown waits for what SIGKILL hit.
+    public static let killGrace = Duration.seconds(2)
+    /// Default and maximum of `limit` of a list.
+    public static let defaultList = 10
+    public static let maximumList = 1_000
+    /// Bytes of one process's spool, and of all together.
+    public static let spoolBytes = 64 << 20
+    public static let spoolTotalBytes = 1 << 30
+    /// Bytes of one process that may wait for the disk; then its pipe is not read for a moment.
+    public static let spoolPendingBytes = 8 << 20
+    /// How long in all a process may be held up by a slow disk before its spool is given up.
+    public static let spoolPatience = Duration.seconds(1)
+    /// Longest single argument or variable that Linux takes (MAX_ARG_STRLEN less the NUL).
+    public static let kernelArgumentBytes = 131_071
+}

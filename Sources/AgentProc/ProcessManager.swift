@@ -1,0 +1,387 @@
+import AgentCore
+import CPlatform
+import FoundationEssentials
+import Glibc
+import Logging
+import ServiceLifecycle
+import Synchronization
+
+/// Starts processes, remembers them for a while after their end, and ends them at shutdown.
+public final class ProcessManager: Sendable {
+    public struct Configuration: Sendable {
+        /// Where commands run that name no workdir.
+        public var directory: @Sendable () -> String
+        public var environment: EnvironmentBuilder
+        public var paths: any PathStore
+        public var clock: AgentClock
+        /// A `memory.events` file; nil never reports `oom`.
+        public var memoryEvents: String?
+
+        public init(
+            directory: @escaping @Sendable () -> String, environment: EnvironmentBuilder,
+            paths: any PathStore = NoPathStore(), clock: AgentClock, memoryEvents: String? = nil
+        ) {
+            self.directory = directory
+            self.environment = environment
+            self.paths = paths
+            self.clock = clock
+            self.memoryEvents = memoryEvents
+        }
+    }
+
+    private let configuration: Configuration
+    private let pool: BlockingPool
+    private let executor: any TaskExecutor
+    private let launcher: Launcher
+    private let reactor: Reactor
+    private let spools: SpoolStore?
+    private let oom: OOMWatch?
+    private let logger: Logger
+    private let metrics: ProcMetrics
+    private let sessions = SessionProcesses()
+    private let table = Mutex(ProcessTable())
+    private let starts = Atomic<UInt64>(0)
+    private let janitor = Mutex<Task<Void, Never>?>(nil)
+    private let afterReap = Mutex<@Sendable () -> Void>({})
+
+    /// - Parameters:
+    ///   - pool: where spawns and /proc scans block.
+    ///   - executor: runs the manager's own tasks.
+    ///   - spools: nil keeps no complete output.
+    public init(
+        configuration: Configuration, launcher: Launcher, reactor: Reactor, pool: BlockingPool,
+        executor: any TaskExecutor, spools: SpoolStore?, metrics: MetricsRegistry, logger: Logger
+    ) {
+        self.configuration = configuration
+        self.launcher = launcher
+        self.reactor = reactor
+        self.pool = pool
+        self.executor = executor
+        self.spools = spools
+        self.logger = logger
+        self.metrics = ProcMetrics(metrics, spools: spools)
+        oom = OOMWatch(path: configuration.memoryEvents)
+        oom?.watch(reactor)
+        self.metrics.observeRunning { [weak self] in self?.running ?? 0 }
+    }
+
+    /// Called after each reaped child, so that orphans behind it are found.
+    public func setAfterReap(_ handler: @escaping @Sendable () -> Void) { afterReap.withLock { $0 = handler } }
+
+    /// Processes that run.
+    public var running: Int { table.withLock { $0.processes.values.count { $0.exit == nil } } }
+
+    // MARK: Starting
+
+    public struct Started: Sendable {
+        public var id: UUID
+        /// Another start with the same token made it.
+        public var attached: Bool
+    }
+
+    /// Starts a process, or finds the one that the same token started before.
+    public func start(_ request: StartRequest, chat: ChatIdentity?) async throws -> Started {
+        guard let token = request.clientToken else {
+            return Started(id: try await launch(request, chat), attached: false)
+        }
+        let key = ProcessTable.TokenKey(chat: chat?.id, token: token)
+        while true {
+            switch await claim(key, request) {
+            case .claimed:
+                do {
+                    let id = try await launch(request, chat)
+                    settle(key, id)
+                    return Started(id: id, attached: false)
+                } catch {
+                    settle(key, nil)
+                    throw error
+                }
+            case .waiting: continue
+            case .attached(let id): return Started(id: id, attached: true)
+            case .conflict: throw ProcError(.tokenConflict)
+            }
+        }
+    }
+
+    private func claim(_ key: ProcessTable.TokenKey, _ request: StartRequest) async -> ProcessTable.TokenClaim {
+        let claim = table.withLock { $0.claim(key, for: request) }
+        guard case .waiting = claim else { return claim }
+        await withCheckedContinuation { continuation in
+            let kept = table.withLock { $0.wait(key, continuation) }
+            if !kept { continuation.resume() }
+        }
+        return .waiting
+    }
+
+    private func settle(_ key: ProcessTable.TokenKey, _ id: UUID?) {
+        for waiter in table.withLock({ $0.settle(key, id) }) { waiter.resume() }
+    }
+
+    private func launch(_ request: StartRequest, _ chat: ChatIdentity?) async throws -> UUID {
+        try table.withLock { (table) throws(ProcError) in try table.reserve() }
+        let id = UUID()
+        let process: ManagedProcess
+        do {
+            process = try await spawn(id, request, chat)
+        } catch {
+            table.withLock { $0.unreserve() }
+            throw error
+        }
+        // Known before it is watched: its exit may be reported at once.
+        let late = table.withLock { table in
+            table.insert(process)
+            return table.shuttingDown
+        }
+        if late { process.stopWaiting() }
+        do {
+            try process.activate()
+        } catch {
+            table.withLock { $0.withdraw(id) }
+            try? await pool.run { process.abandon() }
+            let failure = LaunchError(stage: .resources, errno: ENOSPC, description: "\(error)")
+            throw ProcError(.startFailed(failure), detail: failure.description, cause: error)
+        }
+        if late { end(process, SIGKILL, because: .agentShutdown) }
+        started(process, request)
+        return id
+    }
+
+    private func spawn(_ id: UUID, _ request: StartRequest, _ chat: ChatIdentity?) async throws -> ManagedProcess {
+        let workdir = request.workdir ?? configuration.directory()
+        guard workdir.hasPrefix("/") else {
+            let error = LaunchError(
+                stage: .workdir, errno: EINVAL, description: "workdir \(workdir): must be an absolute path")
+            throw ProcError(.startFailed(error), detail: error.description)
+        }
+        let environment = configuration.environment.build(request: request.environment, chat: chat)
+        let description = ProcessDescription(
+            id: id, command: request.displayCommand, workdir: workdir, background: request.background, chat: chat,
+            startedWallSeconds: configuration.clock.wallSeconds(),
+            order: starts.wrappingAdd(1, ordering: .relaxed).newValue)
+        let arguments = request.arguments
+        return try await pool.run { [self] in
+            var fds: (CInt, CInt) = (-1, -1)
+            let rc = withUnsafeMutablePointer(to: &fds) {
+                $0.withMemoryRebound(to: CInt.self, capacity: 2) { wa_pipe($0) }
+            }
+            guard rc == 0 else {
+                let error = LaunchError(
+                    stage: .resources, errno: -rc, description: "cannot create a pipe: \(errnoText(-rc))")
+                throw ProcError(.startFailed(error), detail: error.description)
+            }
+            defer { close(fds.1) }
+            do {
+                let launched = try launcher.launch(
+                    LaunchRequest(
+                        arguments: arguments, environment: environment, workdir: workdir, stdout: fds.1,
+                        stderr: fds.1))
+                if let problem = launched.priorityProblem {
+                    logger.warning("priority not set", metadata: ["pid": "\(launched.pid)", "error": "\(problem)"])
+                }
+                return ManagedProcess(
+                    description: description, launched: launched, pipe: fds.0,
+                    spool: spools?.makeSpool(id: id.lowercased), context: context)
+            } catch let error as LaunchError {
+                close(fds.0)
+                throw ProcError(
+                    error.errno == E2BIG ? .startTooLarge : .startFailed(error), detail: error.description)
+            }
+        }
+    }
+
+    private var context: ProcessContext {
+        ProcessContext(
+            reactor: reactor, launcher: launcher, spools: spools, oom: oom, clock: configuration.clock,
+            captured: metrics.capturedBytes,
+            onExit: { [weak self] process, exit in self?.exited(process, exit) })
+    }
+
+    private func started(_ process: ManagedProcess, _ request: StartRequest) {
+        metrics.started.increment()
+        let description = process.description
+        if let chat = description.chat, let workdir = request.workdir {
+            configuration.paths.add(paths: [workdir], for: chat)
+        }
+        logger.debug(
+            "process started",
+            metadata: ["process_id": "\(description.id.lowercased)", "pid": "\(process.pid)"].merging(
+                chat: description.chat))
+        if let timeout = request.timeout { enforce(timeout, on: process) }
+    }
+
+    private func enforce(_ timeout: Duration, on process: ManagedProcess) {
+        let clock = configuration.clock
+        Task(executorPreference: executor) { [weak self, weak process] in
+            for (delay, signal) in [(timeout, SIGTERM), (ProcLimits.timeoutGrace, SIGKILL)] {
+                try? await clock.sleep(delay)
+                guard let self, let process, process.exit == nil else { return }
+                process.willEnd(because: .timeout)
+                _ = try? await self.deliver(signal, to: process)
+            }
+        }
+    }
+
+    // MARK: Looking
+
+    /// The process, if it exists and the chat may see it.
+    func find(_ id: String, chat: ChatIdentity?) -> ManagedProcess? {
+        guard let uuid = UUID(uuidString: id), let process = table.withLock({ $0.processes[uuid] }) else { return nil }
+        return Self.isVisible(process, to: chat) ? process : nil
+    }
+
+    private static func isVisible(_ process: ManagedProcess, to chat: ChatIdentity?) -> Bool {
+        guard let chat, let owner = process.description.chat else { return true }
+        return owner.id == chat.id
+    }
+
+    /// Running processes first, then the newest start first.
+    func list(chat: ChatIdentity?, limit: Int, running: Bool?) -> [ManagedProcess] {
+        let all = table.withLock { Array($0.processes.values) }.filter { Self.isVisible($0, to: chat) }
+        let sorted = all.map { (process: $0, running: $0.exit == nil) }
+            .filter { running == nil || $0.running == running }
+            .sorted { a, b in
+                if a.running != b.running { return a.running }
+                return a.process.description.order > b.process.description.order
+            }
+        return sorted.prefix(limit).map(\.process)
+    }
+
+    func process(forToken token: String, chat: ChatIdentity?) -> UUID? {
+        table.withLock { $0.process(forToken: ProcessTable.TokenKey(chat: chat?.id, token: token)) }
+    }
+
+    /// Waits for the exit, at most for the time, and no longer than somebody wants to know.
+    func wait(
+        for process: ManagedProcess, atMost timeout: Duration,
+        onCancel register: (@escaping @Sendable () -> Void) -> Void
+    ) async {
+        await ProcessWait(process: process, clock: configuration.clock, executor: executor).run(
+            atMost: timeout, onCancel: register)
+    }
+
+    // MARK: Signals
+
+    /// Sends a signal to every process of the session.
+    func signal(_ process: ManagedProcess, _ number: CInt) async throws {
+        guard process.exit == nil else { throw ProcError(.notRunning) }
+        if number == SIGKILL || number == SIGTERM { process.willEnd(because: .killedByRequest) }
+        switch try await deliver(number, to: process) {
+        case .delivered: return
+        case .nobody: throw ProcError(.notRunning)
+        case .refused(let error): throw ProcError(.notPermitted, detail: errnoText(error))
+        }
+    }
+
+    private func deliver(_ number: CInt, to process: ManagedProcess) async throws -> SessionProcesses.Outcome {
+        try await pool.run { [sessions] in
+            // The leader is not reaped before its exit is noted, so until then its number is its own.
+            guard process.exit == nil else { return .nobody }
+            return sessions.signal(number, sessions: [process.pid])
+        }
+    }
+
+    private func end(_ process: ManagedProcess, _ signal: CInt, because cause: Reason) {
+        process.willEnd(because: cause)
+        Task(executorPreference: executor) { _ = try? await self.deliver(signal, to: process) }
+    }
+
+    // MARK: Exits
+
+    /// On the reactor's thread.
+    private func exited(_ process: ManagedProcess, _ exit: ProcessExit) {
+        afterReap.withLock { $0 }()
+        metrics.exited.with(exit.reason.rawValue).increment()
+        let deadline = configuration.clock.now() + ProcLimits.retention
+        let forgotten = table.withLock { $0.exited(process.description.id, forgetAt: deadline) }
+        for old in forgotten { dispose(old) }
+        startJanitor()
+        let description = process.description
+        if let chat = description.chat { configuration.paths.notify(chat) }
+        logger.debug(
+            "process exited",
+            metadata: [
+                "process_id": "\(description.id.lowercased)", "exit_code": "\(exit.code)",
+                "reason": "\(exit.reason.rawValue)",
+            ].merging(chat: description.chat))
+    }
+
+    private func startJanitor() {
+        janitor.withLock { janitor in
+            guard janitor == nil else { return }
+            let clock = configuration.clock
+            janitor = Task(executorPreference: executor) { [weak self] in
+                while let wait = self?.untilNextForgotten() {
+                    guard (try? await clock.sleep(wait)) != nil else { return }
+                    self?.forgetDue()
+                }
+            }
+        }
+    }
+
+    /// nil ends the janitor: nothing is left to forget.
+    private func untilNextForgotten() -> Duration? {
+        janitor.withLock { janitor in
+            guard let deadline = table.withLock({ $0.nextDeadline }) else {
+                janitor = nil
+                return nil
+            }
+            return max(deadline - configuration.clock.now(), .zero)
+        }
+    }
+
+    private func forgetDue() {
+        let forgotten = table.withLock { $0.forgetDue(now: configuration.clock.now()) }
+        for process in forgotten { dispose(process) }
+    }
+
+    private func dispose(_ process: ManagedProcess) {
+        if let spool = process.spool { spools?.remove(spool) }
+    }
+
+    // MARK: Shutdown
+
+    /// Takes no new starts and answers everybody who waits.
+    public func beginShutdown() {
+        let all = table.withLock { table in
+            table.shuttingDown = true
+            return Array(table.processes.values)
+        }
+        for process in all { process.stopWaiting() }
+    }
+
+    /// SIGTERM to all, two seconds, SIGKILL to what is left; returns when the leaders are reaped.
+    public func shutdown() async {
+        beginShutdown()
+        for (signal, grace) in [(SIGTERM, ProcLimits.shutdownGrace), (SIGKILL, ProcLimits.killGrace)] {
+            let all = table.withLock { Array($0.processes.values) }
+            let running = all.filter { $0.exit == nil }
+            let lingering = all.filter { $0.isLingering }
+            if running.isEmpty && lingering.isEmpty { break }
+            for process in running { process.willEnd(because: .agentShutdown) }
+            let (alive, left) = (Set(running.map(\.pid)), Set(lingering.map(\.pid)))
+            _ = try? await pool.run { [sessions] in
+                if !alive.isEmpty { _ = sessions.signal(signal, sessions: alive) }
+                if !left.isEmpty { _ = sessions.signal(signal, sessions: left, descendantsOnly: true) }
+            }
+            await waitUntilEnded(running + lingering, atMost: grace)
+        }
+        janitor.withLock { $0 }?.cancel()
+        for process in table.withLock({ Array($0.processes.values) }) { dispose(process) }
+    }
+
+    private func waitUntilEnded(_ processes: [ManagedProcess], atMost limit: Duration) async {
+        let clock = configuration.clock
+        let deadline = clock.now() + limit
+        for process in processes where process.exit == nil {
+            await ProcessWait(process: process, clock: clock, executor: executor, evenAtShutdown: true).run(
+                atMost: max(deadline - clock.now(), .zero), onCancel: { _ in })
+        }
+    }
+}
+
+extension [String: Logger.MetadataValue] {
+    fileprivate func merging(chat: ChatIdentity?) -> Self {
+        guard let chat else { return self }
+        return merging(["chat_id": "\(chat.id.lowercased)"]) { _, new in new }
+    }
+}

@@ -1,0 +1,164 @@
+import AgentCore
+import CPlatform
+import Glibc
+import Synchronization
+
+/// Something with a descriptor that the reactor watches.
+protocol ReactorSource: AnyObject, Sendable {
+    /// The descriptor is ready. Runs on the reactor's thread and must not block.
+    /// - Parameter scratch: memory that the source may use until it returns.
+    func ready(events: UInt32, scratch: UnsafeMutableRawBufferPointer)
+    /// The time given to ``Reactor/setDeadline(_:for:)`` has come.
+    func deadlineReached()
+}
+
+extension ReactorSource {
+    func deadlineReached() {}
+}
+
+/// One thread and one epoll set for all pipes and pidfds: any number of processes costs one thread.
+public final class Reactor: Sendable {
+    /// Bytes read from a pipe at once; the buffer is shared by all sources.
+    static let scratchBytes = 256 << 10
+
+    private struct Table {
+        var next: UInt64 = 1
+        var sources: [UInt64: any ReactorSource] = [:]
+        var deadlines: [UInt64: ContinuousClock.Instant] = [:]
+        var stopping = false
+        var stopped: [CheckedContinuation<Void, Never>] = []
+        var running = false
+    }
+
+    private let epoll: CInt
+    private let wake: CInt
+    private let table = Mutex(Table())
+
+    public init() throws {
+        epoll = wa_epoll_create()
+        guard epoll >= 0 else { throw CoreError.system(epoll, "cannot create an epoll set") }
+        wake = wa_eventfd()
+        guard wake >= 0 else {
+            close(epoll)
+            throw CoreError.system(wake, "cannot create an eventfd")
+        }
+        let rc = wa_epoll_add(epoll, wake, UInt32(WA_EPOLLIN), 0)
+        guard rc == 0 else { throw CoreError.system(rc, "cannot watch an eventfd") }
+    }
+
+    deinit {
+        close(wake)
+        close(epoll)
+    }
+
+    /// Starts the thread.
+    /// - Returns: false when the kernel refuses one.
+    public func start() -> Bool {
+        table.withLock { $0.running = true }
+        let started = startThread("proc-reactor") { [self] in loop() }
+        if !started { table.withLock { $0.running = false } }
+        return started
+    }
+
+    /// Ends the thread; returns when it has ended.
+    public func stop() async {
+        await withCheckedContinuation { continuation in
+            let running = table.withLock { table in
+                table.stopping = true
+                if table.running { table.stopped.append(continuation) }
+                return table.running
+            }
+            if running { wa_eventfd_signal(wake) } else { continuation.resume() }
+        }
+    }
+
+    /// Watches a descriptor until it is removed. The source keeps ownership of the descriptor.
+    func add(_ descriptor: CInt, events: UInt32, _ source: any ReactorSource) throws -> UInt64 {
+        let token = table.withLock { table in
+            defer { table.next += 1 }
+            table.sources[table.next] = source
+            return table.next
+        }
+        let rc = wa_epoll_add(epoll, descriptor, events, token)
+        guard rc == 0 else {
+            table.withLock { _ = $0.sources.removeValue(forKey: token) }
+            throw CoreError.system(rc, "cannot watch a descriptor")
+        }
+        return token
+    }
+
+    /// Forgets a descriptor, which is still open.
+    func remove(_ descriptor: CInt, token: UInt64) {
+        _ = wa_epoll_remove(epoll, descriptor)
+        table.withLock {
+            $0.sources[token] = nil
+            $0.deadlines[token] = nil
+        }
+    }
+
+    /// Stops reporting a descriptor without forgetting its source.
+    func pause(_ descriptor: CInt) { _ = wa_epoll_remove(epoll, descriptor) }
+
+    func resume(_ descriptor: CInt, events: UInt32, token: UInt64) {
+        _ = wa_epoll_add(epoll, descriptor, events, token)
+    }
+
+    /// Has ``ReactorSource/deadlineReached()`` called then; nil takes it back.
+    func setDeadline(_ deadline: ContinuousClock.Instant?, for token: UInt64) {
+        table.withLock { $0.deadlines[token] = deadline }
+        if deadline != nil { wa_eventfd_signal(wake) }
+    }
+
+    private func loop() {
+        let scratch = UnsafeMutableRawBufferPointer.allocate(byteCount: Self.scratchBytes, alignment: 16)
+        defer { scratch.deallocate() }
+        var events = [wa_event](repeating: wa_event(), count: 64)
+        while true {
+            let count = events.withUnsafeMutableBufferPointer {
+                wa_epoll_wait(epoll, $0.baseAddress, CInt($0.count), waitMilliseconds())
+            }
+            for event in events.prefix(Int(max(count, 0))) {
+                if event.token == 0 {
+                    wa_eventfd_drain(wake)
+                    continue
+                }
+                let source = table.withLock { $0.sources[event.token] }
+                source?.ready(events: event.events, scratch: scratch)
+            }
+            for source in dueSources() { source.deadlineReached() }
+            if finishIfStopping() { return }
+        }
+    }
+
+    private func waitMilliseconds() -> CInt {
+        let next = table.withLock { $0.deadlines.values.min() }
+        guard let next else { return -1 }
+        let wait = ContinuousClock.now.duration(to: next)
+        guard wait > .zero else { return 0 }
+        let (seconds, attoseconds) = wait.components
+        return CInt(clamping: seconds * 1000 + attoseconds / 1_000_000_000_000_000 + 1)
+    }
+
+    private func dueSources() -> [any ReactorSource] {
+        table.withLock { table in
+            guard !table.deadlines.isEmpty else { return [] }
+            let now = ContinuousClock.now
+            let due = table.deadlines.filter { $0.value <= now }.keys
+            for token in due { table.deadlines[token] = nil }
+            return due.compactMap { table.sources[$0] }
+        }
+    }
+
+    private func finishIfStopping() -> Bool {
+        let waiters: [CheckedContinuation<Void, Never>]? = table.withLock { table in
+            guard table.stopping else { return nil }
+            table.running = false
+            table.sources = [:]
+            defer { table.stopped = [] }
+            return table.stopped
+        }
+        guard let waiters else { return false }
+        for waiter in waiters { waiter.resume() }
+        return true
+    }
+}

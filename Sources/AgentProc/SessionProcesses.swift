@@ -1,0 +1,131 @@
+import AgentCore
+import CPlatform
+import Glibc
+
+/// Finds and signals all processes of a session, as the kernel knows them at that moment.
+struct SessionProcesses: Sendable {
+    /// Looks for children that were forked while a signal was delivered, this often at most.
+    private static let passes = 10
+
+    var procfs = "/proc"
+
+    /// What of `/proc/PID/stat` tells a process from a later one with its number.
+    struct Identity: Hashable {
+        var pid: pid_t
+        var parent: pid_t
+        var session: pid_t
+        var startTime: UInt64
+        var isZombie: Bool
+    }
+
+    enum Outcome: Equatable {
+        case delivered(Int)
+        /// Nobody of the session is left.
+        case nobody
+        /// Processes are there, but none may be signalled.
+        case refused(Int32)
+    }
+
+    /// Sends the signal to every process of the sessions.
+    /// - Parameter descendantsOnly: skip processes that do not descend from us. For a session whose
+    ///   leader is reaped: its number may have a new owner.
+    func signal(_ number: CInt, sessions: Set<pid_t>, descendantsOnly: Bool = false) -> Outcome {
+        var seen: Set<Identity> = []
+        var delivered = 0
+        var refusal: Int32?
+        for _ in 0..<Self.passes {
+            let fresh = members(of: sessions, descendantsOnly: descendantsOnly).filter { !seen.contains($0) }
+            if fresh.isEmpty { break }
+            for identity in fresh {
+                seen.insert(identity)
+                switch send(number, to: identity) {
+                case 0: delivered += 1
+                case ESRCH: break
+                case let failure: refusal = failure
+                }
+            }
+        }
+        if delivered > 0 { return .delivered(delivered) }
+        return refusal.map { .refused($0) } ?? .nobody
+    }
+
+    /// The processes of the sessions that still run, zombies left out.
+    func members(of sessions: Set<pid_t>, descendantsOnly: Bool = false) -> [Identity] {
+        var all: [pid_t: Identity] = [:]
+        for entry in directoryEntries(procfs) {
+            guard let pid = pid_t(entry), let identity = identity(pid) else { continue }
+            all[pid] = identity
+        }
+        return all.values.filter { identity in
+            guard sessions.contains(identity.session), !identity.isZombie else { return false }
+            return !descendantsOnly || descendsFromUs(identity, all)
+        }
+    }
+
+    private func send(_ number: CInt, to identity: Identity) -> Int32 {
+        let pidfd = wa_pidfd_open(identity.pid)
+        guard pidfd >= 0 else { return -pidfd }
+        defer { close(pidfd) }
+        // The descriptor now holds whoever has the number; make sure that it is still the same.
+        guard let now = self.identity(identity.pid), now.startTime == identity.startTime,
+            now.session == identity.session
+        else { return ESRCH }
+        return -wa_pidfd_send_signal(pidfd, number)
+    }
+
+    private func descendsFromUs(_ identity: Identity, _ all: [pid_t: Identity]) -> Bool {
+        let own = getpid()
+        var current = identity.parent
+        for _ in 0..<all.count {
+            if current == own { return true }
+            guard let parent = all[current]?.parent, parent != current else { return false }
+            current = parent
+        }
+        return false
+    }
+
+    func identity(_ pid: pid_t) -> Identity? {
+        guard let text = readTextFile("\(procfs)/\(pid)/stat") else { return nil }
+        return Self.parse(text, pid: pid)
+    }
+
+    /// Reads proc(5)'s stat line. The name in parentheses may hold anything, `)` included.
+    static func parse(_ text: String, pid: pid_t) -> Identity? {
+        guard let end = text.lastIndex(of: ")") else { return nil }
+        let fields = text[text.index(after: end)...].split(separator: " ")
+        // fields[0] is field 3 (state) of the manual page; 6 is the session, 22 the start time.
+        guard fields.count > 19, let parent = pid_t(fields[1]), let session = pid_t(fields[3]),
+            let start = UInt64(fields[19])
+        else { return nil }
+        return Identity(
+            pid: pid, parent: parent, session: session, startTime: start,
+            isZombie: fields[0] == "Z" || fields[0] == "X")
+    }
+}
+
+/// The signals that the process API sends.
+enum SignalName {
+    private static let numbers: [String: CInt] = [
+        "kill": SIGKILL, "terminate": SIGTERM, "SIGHUP": SIGHUP, "SIGINT": SIGINT, "SIGQUIT": SIGQUIT,
+        "SIGUSR1": SIGUSR1, "SIGUSR2": SIGUSR2, "SIGCONT": SIGCONT, "SIGSTOP": SIGSTOP,
+    ]
+    private static let names: [CInt: String] = [
+        SIGHUP: "SIGHUP", SIGINT: "SIGINT", SIGQUIT: "SIGQUIT", SIGILL: "SIGILL", SIGTRAP: "SIGTRAP",
+        SIGABRT: "SIGABRT", SIGBUS: "SIGBUS", SIGFPE: "SIGFPE", SIGKILL: "SIGKILL", SIGUSR1: "SIGUSR1",
+        SIGSEGV: "SIGSEGV", SIGUSR2: "SIGUSR2", SIGPIPE: "SIGPIPE", SIGALRM: "SIGALRM", SIGTERM: "SIGTERM",
+        SIGCHLD: "SIGCHLD", SIGCONT: "SIGCONT", SIGSTOP: "SIGSTOP", SIGTSTP: "SIGTSTP", SIGTTIN: "SIGTTIN",
+        SIGTTOU: "SIGTTOU", SIGURG: "SIGURG", SIGXCPU: "SIGXCPU", SIGXFSZ: "SIGXFSZ",
+        SIGVTALRM: "SIGVTALRM", SIGPROF: "SIGPROF", SIGWINCH: "SIGWINCH", SIGIO: "SIGIO", SIGPWR: "SIGPWR",
+        SIGSYS: "SIGSYS", 16: "SIGSTKFLT",
+    ]
+
+    /// The number of a name that the API takes.
+    static func number(_ name: String) -> CInt? { numbers[name] }
+
+    /// The name of a signal that ended a process; real-time signals as `SIGRTMIN+N`.
+    static func name(_ number: CInt) -> String {
+        if let name = names[number] { return name }
+        // Linux numbers them from 34, since the C library keeps two for itself.
+        return number == 34 ? "SIGRTMIN" : number > 34 ? "SIGRTMIN+\(number - 34)" : "signal \(number)"
+    }
+}

@@ -1,0 +1,308 @@
+import AgentCore
+import CPlatform
+import Glibc
+import NIOCore
+import NIOPosix
+import Synchronization
+
+/// The complete output of processes, on disk (spec: process API, spool).
+///
+/// One thread writes for all processes, so that a slow disk never holds up the capture. Within the
+/// limits nothing is left out; what a limit or a failing disk cuts off is known and said (410).
+public final class SpoolStore: Sendable {
+    private struct State {
+        var bytes = 0
+        /// Spools of exited processes, oldest first.
+        var finished: [Spool] = []
+    }
+
+    private let directory: String
+    private let disk: NIOThreadPool
+    private let state = Mutex(State())
+    let processLimit: Int
+    let totalLimit: Int
+
+    /// - Parameters:
+    ///   - directory: created with mode 0700; what an earlier life left in it is removed.
+    ///   - disk: the thread that writes.
+    public init(
+        directory: String, disk: NIOThreadPool, processLimit: Int = ProcLimits.spoolBytes,
+        totalLimit: Int = ProcLimits.spoolTotalBytes
+    ) throws {
+        self.directory = directory
+        self.disk = disk
+        self.processLimit = processLimit
+        self.totalLimit = totalLimit
+        try createDirectories(directory, mode: 0o700)
+        for name in directoryEntries(directory) where name.hasSuffix(".out") { unlink("\(directory)/\(name)") }
+    }
+
+    /// Bytes on disk or on their way there.
+    public var bytes: Int { state.withLock { $0.bytes } }
+
+    func makeSpool(id: String) -> Spool {
+        Spool(path: "\(directory)/\(id).out", limit: processLimit, disk: disk, store: self)
+    }
+
+    /// Takes room, at the cost of exited processes' spools.
+    func reserve(_ count: Int) -> Bool {
+        let (granted, evicted) = state.withLock { state in
+            var evicted: [Spool] = []
+            while state.bytes + count > totalLimit, !state.finished.isEmpty {
+                let oldest = state.finished.removeFirst()
+                state.bytes -= oldest.discard()
+                evicted.append(oldest)
+            }
+            guard state.bytes + count <= totalLimit else { return (false, evicted) }
+            state.bytes += count
+            return (true, evicted)
+        }
+        for spool in evicted { spool.removeFile() }
+        return granted
+    }
+
+    func release(_ count: Int) { state.withLock { $0.bytes -= count } }
+
+    /// The process exited and its output is complete: from now on its spool may be evicted.
+    func finished(_ spool: Spool) {
+        state.withLock { $0.finished.append(spool) }
+        spool.closeWriter()
+    }
+
+    /// The disk failed: what was written is given back.
+    func abandon(_ spool: Spool) {
+        state.withLock { state in
+            state.finished.removeAll { $0 === spool }
+            state.bytes -= spool.discard()
+        }
+        spool.removeFile()
+    }
+
+    /// The process is forgotten.
+    func remove(_ spool: Spool) { abandon(spool) }
+}
+
+/// One process's output on disk.
+final class Spool: Sendable {
+    enum Verdict: Equatable {
+        case accepted
+        /// Too much waits for the disk: hold the pipe until ``onDrained``.
+        case hold
+        /// The spool takes nothing more.
+        case off
+    }
+
+    enum Availability: Equatable {
+        /// Offsets below this can be read.
+        case upTo(Int)
+        case dropped(String)
+    }
+
+    private struct State {
+        var descriptor: CInt = -1
+        var created = false
+        var pending: [ByteBuffer] = []
+        var pendingBytes = 0
+        var accepted = 0
+        var written = 0
+        var draining = false
+        var off: String?
+        var holding = false
+        var discarded = false
+        var flushWaiters: [CheckedContinuation<Void, Never>] = []
+        var onDrained: (@Sendable () -> Void)?
+    }
+
+    private let path: String
+    private let limit: Int
+    private let disk: NIOThreadPool
+    private let store: SpoolStore
+    private let state = Mutex(State())
+
+    init(path: String, limit: Int, disk: NIOThreadPool, store: SpoolStore) {
+        self.path = path
+        self.limit = limit
+        self.disk = disk
+        self.store = store
+    }
+
+    deinit {
+        let descriptor = state.withLock { $0.descriptor }
+        if descriptor >= 0 { close(descriptor) }
+    }
+
+    /// Called on the disk thread once waiting output has gone to disk.
+    func setOnDrained(_ handler: @escaping @Sendable () -> Void) { state.withLock { $0.onDrained = handler } }
+
+    /// Queues bytes for the disk; never blocks.
+    func append(_ bytes: UnsafeRawBufferPointer) -> Verdict {
+        let room = state.withLock { $0.off == nil && !$0.discarded ? limit - $0.accepted : 0 }
+        let count = min(room, bytes.count)
+        guard count > 0 else { return .off }
+        guard store.reserve(count) else {
+            giveUp("the spools of all processes are full")
+            return .off
+        }
+        let (start, verdict) = state.withLock { state -> (Bool, Verdict) in
+            guard state.off == nil, !state.discarded else { return (false, .off) }
+            state.pending.append(ByteBuffer(bytes: UnsafeRawBufferPointer(rebasing: bytes.prefix(count))))
+            state.pendingBytes += count
+            state.accepted += count
+            let start = !state.draining
+            state.draining = true
+            state.holding = state.pendingBytes >= ProcLimits.spoolPendingBytes
+            return (start, state.holding ? .hold : .accepted)
+        }
+        if verdict == .off { store.release(count) }
+        if start {
+            disk.submit { [self] state in
+                switch state {
+                case .active: drain()
+                case .cancelled: giveUp("the agent is shutting down")
+                }
+            }
+        }
+        return verdict
+    }
+
+    /// The disk took too long: nothing more is kept.
+    func giveUp(_ reason: String) {
+        let (waiters, callback) = state.withLock { state in
+            if state.off == nil { state.off = reason }
+            defer { state.flushWaiters = [] }
+            let callback = state.holding ? state.onDrained : nil
+            state.holding = false
+            return (state.flushWaiters, callback)
+        }
+        for waiter in waiters { waiter.resume() }
+        callback?()
+    }
+
+    /// What can be read, once all that was accepted is on disk.
+    func availability() async -> Availability {
+        await withCheckedContinuation { continuation in
+            let ready = state.withLock { state in
+                if state.draining, state.off == nil, !state.discarded {
+                    state.flushWaiters.append(continuation)
+                    return false
+                }
+                return true
+            }
+            if ready { continuation.resume() }
+        }
+        return state.withLock { state in
+            if let reason = state.off { return .dropped(reason) }
+            if state.discarded { return .dropped("it was dropped to make room for newer output") }
+            return .upTo(state.written)
+        }
+    }
+
+    /// Reads from disk; blocks, so call it on a blocking pool.
+    func read(offset: Int, count: Int) throws -> ByteBuffer {
+        let descriptor = wa_open(path, O_RDONLY | O_NOFOLLOW, 0)
+        guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot open the spooled output") }
+        defer { close(descriptor) }
+        var buffer = ByteBuffer()
+        var failure: Int32 = 0
+        buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: count) { area in
+            let n = pread(descriptor, area.baseAddress, count, off_t(offset))
+            if n < 0 { failure = errno }
+            return max(n, 0)
+        }
+        if failure != 0 { throw CoreError.system(failure, "cannot read the spooled output") }
+        return buffer
+    }
+
+    /// - Returns: the bytes that are given back to the store, once.
+    func discard() -> Int {
+        state.withLock { state in
+            guard !state.discarded else { return 0 }
+            state.discarded = true
+            return state.accepted
+        }
+    }
+
+    /// Output is complete: the descriptor goes once all is written.
+    func closeWriter() { disk.submit { [self] _ in closeDescriptor() } }
+
+    func removeFile() {
+        disk.submit { [self] _ in
+            closeDescriptor()
+            if state.withLock({ $0.created }) { unlink(path) }
+        }
+    }
+
+    // On the disk thread from here.
+
+    private func closeDescriptor() {
+        let descriptor = state.withLock { state in
+            defer { state.descriptor = -1 }
+            return state.descriptor
+        }
+        if descriptor >= 0 { close(descriptor) }
+    }
+
+    private func drain() {
+        while true {
+            let batch: [ByteBuffer]? = state.withLock { state in
+                guard !state.pending.isEmpty, state.off == nil, !state.discarded else { return nil }
+                defer { state.pending = [] }
+                return state.pending
+            }
+            guard let batch else { return finishDrain() }
+            for buffer in batch {
+                if let failure = write(buffer) {
+                    giveUp("writing it failed: \(errnoText(failure))")
+                    store.abandon(self)
+                    break
+                }
+            }
+            let callback = state.withLock { state -> (@Sendable () -> Void)? in
+                let done = batch.reduce(0) { $0 + $1.readableBytes }
+                state.pendingBytes -= done
+                guard state.holding, state.pendingBytes < ProcLimits.spoolPendingBytes / 2 else { return nil }
+                state.holding = false
+                return state.onDrained
+            }
+            callback?()
+        }
+    }
+
+    private func finishDrain() {
+        let waiters = state.withLock { state in
+            state.draining = false
+            if state.off != nil || state.discarded {
+                state.pending = []
+                state.pendingBytes = 0
+            }
+            defer { state.flushWaiters = [] }
+            return state.flushWaiters
+        }
+        for waiter in waiters { waiter.resume() }
+    }
+
+    private func write(_ buffer: ByteBuffer) -> Int32? {
+        var descriptor = state.withLock { $0.descriptor }
+        if descriptor < 0 {
+            descriptor = wa_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
+            guard descriptor >= 0 else { return -descriptor }
+            state.withLock {
+                $0.descriptor = descriptor
+                $0.created = true
+            }
+        }
+        return buffer.withUnsafeReadableBytes { bytes in
+            var rest = bytes[...]
+            while !rest.isEmpty {
+                let n = Glibc.write(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count)
+                if n < 0 {
+                    if errno == EINTR { continue }
+                    return errno
+                }
+                rest = rest.dropFirst(n)
+            }
+            state.withLock { $0.written += bytes.count }
+            return nil
+        }
+    }
+}

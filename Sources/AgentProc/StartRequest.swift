@@ -1,0 +1,145 @@
+import AgentCore
+import AgentHTTP
+import Glibc
+
+/// What to start, checked.
+public struct StartRequest: Sendable, Equatable {
+    public enum Program: Sendable, Equatable {
+        /// Run by `sh -c`.
+        case shell(String)
+        case argv([String])
+    }
+
+    public var program: Program
+    public var workdir: String?
+    public var environment: [String: String] = [:]
+    public var background = false
+    public var clientToken: String?
+    public var timeout: Duration?
+
+    public init(_ program: Program, workdir: String? = nil, environment: [String: String] = [:]) {
+        self.program = program
+        self.workdir = workdir
+        self.environment = environment
+    }
+
+    /// The arguments to execute.
+    ///
+    /// Linux takes no single argument of 128 KiB or more, so a longer command is passed in pieces
+    /// that the shell puts together again: `set --` removes them before the command itself runs.
+    var arguments: [String] {
+        switch program {
+        case .argv(let argv): return argv
+        case .shell(let command):
+            guard command.utf8.count > ProcLimits.kernelArgumentBytes else { return ["/bin/sh", "-c", command] }
+            let pieces = Self.pieces(of: command)
+            let joined = pieces.indices.map { "${\($0 + 1)}" }.joined()
+            return ["/bin/sh", "-c", "eval \"set --\n\(joined)\"", "sh"] + pieces
+        }
+    }
+
+    /// What lists show as the command.
+    var displayCommand: String {
+        switch program {
+        case .shell(let command): command
+        case .argv(let argv): argv.joined(separator: " ")
+        }
+    }
+
+    private static func pieces(of command: String) -> [String] {
+        var pieces: [String] = []
+        var rest = command.utf8[...]
+        while !rest.isEmpty {
+            var end = rest.index(rest.startIndex, offsetBy: 100_000, limitedBy: rest.endIndex) ?? rest.endIndex
+            // Not inside a character: each piece is a string of its own.
+            while end < rest.endIndex, rest[end] & 0xC0 == 0x80 { end = rest.index(before: end) }
+            pieces.append(String(decoding: rest[..<end], as: UTF8.self))
+            rest = rest[end...]
+        }
+        return pieces
+    }
+}
+
+/// The body of POST /start as it comes.
+struct StartBody: Decodable {
+    var command: String?
+    var argv: [String]?
+    var workdir: String?
+    var env: [String: String]?
+    var background: Bool?
+    var client_token: String?
+    var timeout_ms: Int?
+
+    /// Checks every field.
+    /// - Throws: ``HTTPProblem`` 400 or 413 that names the field.
+    func validated() throws -> StartRequest {
+        var request = StartRequest(try program())
+        if let workdir, !workdir.isEmpty {
+            try Self.refuseNUL("workdir", workdir)
+            request.workdir = workdir
+        }
+        if let env { request.environment = try Self.checked(env) }
+        request.background = background ?? false
+        if let client_token {
+            guard !client_token.isEmpty, client_token.utf8.count <= ProcLimits.clientTokenBytes else {
+                throw HTTPProblem.invalid(
+                    "client_token", "must have 1 to \(ProcLimits.clientTokenBytes) bytes")
+            }
+            try Self.refuseNUL("client_token", client_token)
+            request.clientToken = client_token
+        }
+        if let timeout_ms {
+            guard (1...ProcLimits.runMilliseconds).contains(timeout_ms) else {
+                throw HTTPProblem.invalid("timeout_ms", "must be from 1 to \(ProcLimits.runMilliseconds)")
+            }
+            request.timeout = .milliseconds(timeout_ms)
+        }
+        return request
+    }
+
+    private func program() throws -> StartRequest.Program {
+        switch (command ?? "", argv ?? []) {
+        case ("", []): throw HTTPProblem(.badRequest, "Command is required.")
+        case (let command, []):
+            try Self.refuseNUL("command", command)
+            try Self.limit("Command", command.utf8.count, ProcLimits.commandBytes)
+            return .shell(command)
+        case ("", let argv):
+            for argument in argv {
+                try Self.refuseNUL("argv", argument)
+                try Self.limit("An argument", argument.utf8.count, ProcLimits.kernelArgumentBytes)
+            }
+            guard argv[0] != "" else { throw HTTPProblem.invalid("argv", "must begin with a program") }
+            try Self.limit("argv", argv.reduce(0) { $0 + $1.utf8.count + 1 }, ProcLimits.commandBytes)
+            return .argv(argv)
+        default:
+            throw HTTPProblem.invalid("argv", "must not be given together with command")
+        }
+    }
+
+    private static func checked(_ env: [String: String]) throws -> [String: String] {
+        var bytes = 0
+        for (name, value) in env {
+            guard !name.isEmpty, !name.contains("=") else {
+                throw HTTPProblem.invalid("env", "\"\(name)\" is not a variable name")
+            }
+            try refuseNUL("env", name)
+            try refuseNUL("env.\(name)", value)
+            bytes += name.utf8.count + value.utf8.count
+            try limit(
+                "Variable \"\(name)\"", name.utf8.count + value.utf8.count + 1, ProcLimits.kernelArgumentBytes)
+        }
+        try limit("env", bytes, ProcLimits.environmentBytes)
+        return env
+    }
+
+    private static func refuseNUL(_ field: String, _ text: String) throws {
+        if text.utf8.contains(0) { throw HTTPProblem.invalid(field, "must not contain a NUL character") }
+    }
+
+    private static func limit(_ what: String, _ count: Int, _ maximum: Int) throws {
+        guard count <= maximum else {
+            throw HTTPProblem(.contentTooLarge, "\(what) is too large.", detail: "The limit is \(maximum) bytes.")
+        }
+    }
+}

@@ -1,0 +1,68 @@
+import ArgumentParser
+
+/// `workspace-agent agent`: the daemon.
+struct AgentCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "agent", abstract: "Run the daemon.",
+        discussion: """
+            Every flag can be set by the environment variable in brackets; the flag wins.
+
+            Example:
+              workspace-agent agent --http-address 127.0.0.1:7717 --log-level debug
+            """)
+
+    @Option(help: "Unix socket of the HTTP API; empty for none. [WORKSPACE_AGENT_HTTP_SOCKET]")
+    var httpSocket: String?
+
+    @Option(help: "TCP address host:port of the HTTP API; repeatable. [WORKSPACE_AGENT_HTTP_ADDRESS, commas]")
+    var httpAddress: [String] = []
+
+    @Option(help: "File that holds the token of the TCP addresses. [WORKSPACE_AGENT_HTTP_TOKEN_FILE]")
+    var httpTokenFile: String?
+
+    @Option(help: "token or none: whether TCP addresses ask for the token. [WORKSPACE_AGENT_HTTP_AUTH]")
+    var httpAuth: String?
+
+    @Flag(help: "Allow --http-auth none on an address that everybody can reach.")
+    var httpAuthNoneIUnderstand = false
+
+    @Option(help: "Further name accepted in Host; repeatable. [WORKSPACE_AGENT_HTTP_ALLOWED_HOST, commas]")
+    var httpAllowedHost: [String] = []
+
+    @Option(help: "Directory for state. [WORKSPACE_AGENT_STATE_DIR]")
+    var stateDir: String?
+
+    @Option(help: "Directory for commands that name none; default home. [WORKSPACE_AGENT_DIRECTORY]")
+    var directory: String?
+
+    @Option(help: "File for human-readable logs; - is stderr. [CODER_AGENT_LOGGING_HUMAN]")
+    var logHuman: String?
+
+    @Option(help: "File for JSON logs; - is stderr. [CODER_AGENT_LOGGING_JSON]")
+    var logJson: String?
+
+    @Option(help: "Directory of workspace-agent.log; default $TMPDIR. [CODER_AGENT_LOG_DIR]")
+    var logDir: String?
+
+    @Option(help: "trace, debug, info, notice, warning, error or critical. [WORKSPACE_AGENT_LOG_LEVEL]")
+    var logLevel: String?
+
+    @Option(help: "Address of a listener for Prometheus alone. [CODER_AGENT_PROMETHEUS_ADDRESS]")
+    var prometheusAddress: String?
+
+    @Flag(help: "Do not adopt and reap orphaned processes.")
+    var noReap = false
+
+    @Flag(help: "Print commands to try once the daemon listens.")
+    var printExamples = false
+
+    func run() throws {
+        let configuration: AgentConfiguration
+        do {
+            configuration = try AgentConfiguration(self, environment: ProcessEnvironment.current)
+        } catch let error as ConfigurationError {
+            throw ValidationError(error.message)
+        }
+        try Daemon.run(configuration)
+    }
+}

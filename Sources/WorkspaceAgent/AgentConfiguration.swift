@@ -1,0 +1,169 @@
+import AgentCore
+import AgentProc
+import Glibc
+import Logging
+
+/// The daemon's own environment at start.
+enum ProcessEnvironment {
+    static let current = EnvironmentBuilder.current()
+}
+
+/// A flag or variable that does not make sense.
+struct ConfigurationError: Error, Equatable {
+    var message: String
+    init(_ message: String) { self.message = message }
+}
+
+/// `host:port`, IPv6 in brackets.
+struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
+    var host: String
+    var port: Int
+
+    init(_ text: String, flag: String) throws(ConfigurationError) {
+        let problem = ConfigurationError("\(flag): \"\(text)\" is not host:port")
+        guard let colon = text.lastIndex(of: ":"), let port = UInt16(text[text.index(after: colon)...]) else {
+            throw problem
+        }
+        var host = String(text[..<colon])
+        if host.hasPrefix("["), host.hasSuffix("]") {
+            host = String(host.dropFirst().dropLast())
+        } else if host.contains(":") {
+            throw problem
+        }
+        guard !host.isEmpty else { throw problem }
+        (self.host, self.port) = (host, Int(port))
+    }
+
+    /// Whether every interface is meant.
+    var isWildcard: Bool { host == "0.0.0.0" || host == "::" }
+
+    var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
+}
+
+/// Everything the daemon is told at start: flags first, then the environment, then defaults.
+struct AgentConfiguration: Sendable {
+    enum HTTPAuth: Sendable { case token, none }
+
+    var environment: [String: String]
+    /// nil serves no unix socket.
+    var httpSocket: String?
+    /// The socket is in a place of our choosing, whose directory must be private.
+    var httpSocketIsDefault: Bool
+    var httpAddresses: [ListenAddress]
+    var httpTokenFile: String?
+    var httpAuth: HTTPAuth
+    var allowedHosts: Set<String>
+    var stateDirectory: String
+    var directory: String
+    var logHuman: String
+    var logJSON: String?
+    var logDirectory: String
+    var logLevel: Logger.Level
+    var prometheusAddress: ListenAddress?
+    var reapsOrphans: Bool
+    var printsExamples: Bool
+    var priority: ChildPriority?
+    /// What was wrong but can be lived with; logged at start.
+    var warnings: [String] = []
+
+    init(_ command: AgentCommand, environment: [String: String]) throws(ConfigurationError) {
+        self.environment = environment
+        func value(_ flag: String?, _ name: String) -> String? { flag ?? environment[name] }
+        func present(_ flag: String?, _ name: String) -> String? {
+            value(flag, name).flatMap { $0.isEmpty ? nil : $0 }
+        }
+        func list(_ flags: [String], _ name: String) -> [String] {
+            flags.isEmpty ? (environment[name] ?? "").split(separator: ",").map(String.init) : flags
+        }
+
+        let defaultSocket = "\(Self.runtimeDirectory(environment))/http.sock"
+        let socket = value(command.httpSocket, "WORKSPACE_AGENT_HTTP_SOCKET") ?? defaultSocket
+        httpSocket = socket.isEmpty ? nil : socket
+        httpSocketIsDefault = socket == defaultSocket
+        guard socket.isEmpty || socket.hasPrefix("/") else {
+            throw ConfigurationError("--http-socket: \"\(socket)\" must be an absolute path")
+        }
+
+        var addresses: [ListenAddress] = []
+        for text in list(command.httpAddress, "WORKSPACE_AGENT_HTTP_ADDRESS") {
+            addresses.append(try ListenAddress(text, flag: "--http-address"))
+        }
+        httpAddresses = addresses
+        httpTokenFile = present(command.httpTokenFile, "WORKSPACE_AGENT_HTTP_TOKEN_FILE")
+        switch value(command.httpAuth, "WORKSPACE_AGENT_HTTP_AUTH") ?? "token" {
+        case "token": httpAuth = .token
+        case "none": httpAuth = .none
+        case let other: throw ConfigurationError("--http-auth: \"\(other)\" is neither token nor none")
+        }
+        if httpAuth == .none, !command.httpAuthNoneIUnderstand, let open = addresses.first(where: \.isWildcard) {
+            throw ConfigurationError(
+                "--http-auth none on \(open) lets everybody who can reach this machine run commands; "
+                    + "name an address, or add --http-auth-none-i-understand")
+        }
+        allowedHosts = Set(list(command.httpAllowedHost, "WORKSPACE_AGENT_HTTP_ALLOWED_HOST"))
+
+        stateDirectory =
+            present(command.stateDir, "WORKSPACE_AGENT_STATE_DIR") ?? Self.defaultStateDirectory(environment)
+        directory = present(command.directory, "WORKSPACE_AGENT_DIRECTORY") ?? Self.home(environment)
+        for (flag, path) in [("--state-dir", stateDirectory), ("--directory", directory)] where !path.hasPrefix("/") {
+            throw ConfigurationError("\(flag): \"\(path)\" must be an absolute path")
+        }
+
+        logHuman = present(command.logHuman, "CODER_AGENT_LOGGING_HUMAN") ?? "-"
+        logJSON = present(command.logJson, "CODER_AGENT_LOGGING_JSON")
+        logDirectory = present(command.logDir, "CODER_AGENT_LOG_DIR") ?? environment["TMPDIR"] ?? "/tmp"
+        let level = present(command.logLevel, "WORKSPACE_AGENT_LOG_LEVEL") ?? "info"
+        guard let parsed = Logger.Level(rawValue: level.lowercased() == "warn" ? "warning" : level.lowercased()) else {
+            throw ConfigurationError(
+                "--log-level: \"\(level)\" is none of \(Logger.Level.allCases.map(\.rawValue).joined(separator: ", "))")
+        }
+        logLevel = parsed
+        if let text = present(command.prometheusAddress, "CODER_AGENT_PROMETHEUS_ADDRESS") {
+            prometheusAddress = try ListenAddress(text, flag: "--prometheus-address")
+        }
+        reapsOrphans = !command.noReap
+        printsExamples = command.printExamples
+        readPriority()
+    }
+
+    private mutating func readPriority() {
+        guard let set = environment["CODER_PROC_PRIO_MGMT"], !set.isEmpty else { return }
+        var priority = ChildPriority()
+        func number(_ name: String, _ range: ClosedRange<Int32>, _ apply: (Int32) -> Void) {
+            guard let text = environment[name], !text.isEmpty else { return }
+            if let number = Int32(text), range.contains(number) {
+                apply(number)
+            } else {
+                warnings.append(
+                    "\(name)=\(text) is not a number from \(range.lowerBound) to \(range.upperBound); ignored")
+            }
+        }
+        number("CODER_PROC_NICE_SCORE", -20...19) { priority.niceIncrement = $0 }
+        number("CODER_PROC_OOM_SCORE", -1000...1000) { priority.oomScoreAdjustment = $0 }
+        self.priority = priority
+    }
+
+    static func home(_ environment: [String: String]) -> String {
+        if let home = environment["HOME"], home.hasPrefix("/") { return home }
+        if let entry = getpwuid(geteuid()), let directory = entry.pointee.pw_dir {
+            return String(cString: directory)
+        }
+        return "/"
+    }
+
+    private static func runtimeDirectory(_ environment: [String: String]) -> String {
+        if let directory = environment["XDG_RUNTIME_DIR"], directory.hasPrefix("/") {
+            return "\(directory)/workspace-agent"
+        }
+        return "/tmp/workspace-agent-\(geteuid())"
+    }
+
+    private static func defaultStateDirectory(_ environment: [String: String]) -> String {
+        if let directory = environment["XDG_STATE_HOME"], directory.hasPrefix("/") {
+            return "\(directory)/workspace-agent"
+        }
+        let home = home(environment)
+        if home != "/", access(home, W_OK) == 0 { return "\(home)/.local/state/workspace-agent" }
+        return "/tmp/workspace-agent-\(geteuid())"
+    }
+}

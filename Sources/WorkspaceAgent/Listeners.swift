@@ -1,0 +1,80 @@
+import AgentCore
+import AgentHTTP
+import CPlatform
+import Glibc
+import Logging
+
+/// The HTTP API's listeners, opened as configured.
+struct Listeners {
+    var descriptions: [String] = []
+    var token: HTTPToken?
+    private var socket: String?
+    private var tcp: (host: String, port: Int)?
+
+    static func open(
+        _ configuration: AgentConfiguration, _ server: HTTPServer, _ systemd: Systemd, _ logger: Logger
+    ) async throws -> Listeners {
+        var listeners = Listeners()
+        let unixPolicy = AccessPolicy(tokenRule: .none, ownUID: geteuid())
+        let families = systemd.activated.map { ($0, wa_socket_family($0)) }
+        let activatesUnix = families.contains { $0.1 == AF_UNIX }
+
+        if let path = configuration.httpSocket, !activatesUnix {
+            if configuration.httpSocketIsDefault {
+                try createDirectories(parentDirectory(of: path), mode: 0o700)
+                try requirePrivateDirectory(parentDirectory(of: path))
+            }
+            try await server.serve(try UnixListener.bind(path: path), policy: unixPolicy)
+            listeners.socket = path
+            listeners.descriptions.append("unix:\(path)")
+        }
+        let wantsTCP = !configuration.httpAddresses.isEmpty || families.contains { $0.1 != AF_UNIX }
+        if wantsTCP, configuration.httpAuth == .token { listeners.token = try makeToken(configuration) }
+        let tcpPolicy = AccessPolicy(
+            tokenRule: listeners.token.map { .required($0.token) } ?? .none,
+            allowedHosts: configuration.allowedHosts, ownUID: geteuid())
+        if wantsTCP, configuration.httpAuth == .none {
+            logger.warning("the HTTP API asks for no token on TCP: whoever reaches it can run commands")
+        }
+        for address in configuration.httpAddresses {
+            let port = try await server.serve(host: address.host, port: address.port, policy: tcpPolicy)
+            var bound = address
+            bound.port = port
+            if listeners.tcp == nil { listeners.tcp = (address.host, port) }
+            listeners.descriptions.append("http://\(bound)")
+        }
+        for (descriptor, family) in families {
+            try await server.serve(descriptor: descriptor, policy: family == AF_UNIX ? unixPolicy : tcpPolicy)
+            listeners.descriptions.append("systemd:\(family == AF_UNIX ? "unix" : "tcp") fd \(descriptor)")
+        }
+        if let token = listeners.token { listeners.descriptions.append("token in \(token.path)") }
+        return listeners
+    }
+
+    private static func makeToken(_ configuration: AgentConfiguration) throws -> HTTPToken {
+        if let path = configuration.httpTokenFile { return try HTTPToken.read(path) }
+        let directory = configuration.httpSocket.map(parentDirectory(of:)) ?? configuration.stateDirectory
+        return try HTTPToken.make(in: directory)
+    }
+
+    /// What a newcomer can paste.
+    func printExamples() {
+        if let socket { print("socket      \(socket)") }
+        if let token { print("token file  \(token.path)") }
+        print("\nTry:")
+        if let socket {
+            let curl = "curl -s --unix-socket \(socket)"
+            print("  \(curl) http://localhost/healthz")
+            print(
+                "  \(curl) -H 'Content-Type: application/json' -d '{\"command\":\"uname -a; sleep 1; date\"}' "
+                    + "http://localhost/api/v0/processes/start")
+        }
+        if let token, let tcp {
+            let host = tcp.host.contains(":") ? "[\(tcp.host)]" : tcp.host
+            print(
+                "  curl -s -H \"Authorization: Bearer $(cat \(token.path))\" "
+                    + "http://\(host):\(tcp.port)/api/v0/processes/list")
+        }
+        fflush(wa_stdout())
+    }
+}

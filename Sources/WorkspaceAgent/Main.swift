@@ -1,0 +1,64 @@
+import ArgumentParser
+import CPlatform
+import Glibc
+
+/// The executable: picks a command and turns its outcome into an exit code (0 done, 1 failed, 2 bad
+/// usage, 130 interrupted).
+@main
+struct WorkspaceAgent: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "workspace-agent",
+        abstract: "Lets a control plane, AI agents and scripts work in a developer's workspace.",
+        discussion: """
+            Example:
+              workspace-agent agent --http-address 127.0.0.1:7717
+            """,
+        version: "workspace-agent \(BuildInfo.version)",
+        subcommands: [AgentCommand.self, VersionCommand.self])
+
+    static func main() async {
+        do {
+            var command = try parseAsRoot()
+            if var command = command as? any AsyncParsableCommand {
+                try await command.run()
+            } else {
+                try command.run()
+            }
+        } catch let failure as CommandFailure {
+            complain(failure.message)
+            Glibc.exit(failure.code)
+        } catch {
+            let code = exitCode(for: error)
+            // Help and --version are errors to the parser.
+            guard !code.isSuccess else { Self.exit(withError: error) }
+            complain(fullMessage(for: error), prefix: false)
+            Glibc.exit(code == .validationFailure ? 2 : 1)
+        }
+    }
+
+    private static func complain(_ message: String, prefix: Bool = true) {
+        fputs(prefix ? "workspace-agent: \(message)\n" : "\(message)\n", wa_stderr())
+    }
+}
+
+/// Ends a command with one line on stderr.
+struct CommandFailure: Error {
+    var message: String
+    var code: Int32 = 1
+}
+
+/// What this build is.
+enum BuildInfo {
+    static let version = "0.1.0"
+}
+
+struct VersionCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "version", abstract: "Print the version.",
+        discussion: """
+            Example:
+              workspace-agent version
+            """)
+
+    func run() { print("workspace-agent \(BuildInfo.version)") }
+}
