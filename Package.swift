@@ -87,5 +87,47 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        .target(
+            name: "AgentTestSupport",
+            dependencies: ["CPlatform"],
+            path: "Tests/AgentTestSupport",
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "AgentCoreTests",
+            dependencies: [
+                "AgentCore", "AgentTestSupport", "CPlatform",
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOCore", package: "swift-nio"),
+            ],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "AgentHTTPTests",
+            dependencies: [
+                "AgentCore", "AgentHTTP", "AgentTestSupport",
+                .product(name: "NIOEmbedded", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOWebSocket", package: "swift-nio"),
+                .product(name: "HTTPTypes", package: "swift-http-types"),
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "Logging", package: "swift-log"),
+            ],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "AgentProcTests",
+            dependencies: [
+                "AgentCore", "AgentHTTP", "AgentProc", "AgentTestSupport", "CPlatform",
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "Logging", package: "swift-log"),
+            ],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "IntegrationTests",
+            dependencies: ["AgentTestSupport", "CPlatform", "WorkspaceAgent"],
+            swiftSettings: strict
+        ),
     ]
 )

@@ -1,0 +1,127 @@
+import Testing
+
+@testable import AgentHTTP
+
+@Suite struct HTTPConnectionStateTests {
+    private func head(
+        _ state: inout HTTPConnectionState, keepAlive: Bool = true, length: Int? = nil, limit: Int = 10,
+        refusal: HTTPProblem? = nil, expects: Bool = false
+    ) -> HTTPConnectionState.Action {
+        state.headArrived(
+            keepAlive: keepAlive, expectsContinue: expects, hasBody: (length ?? 0) > 0, declaredLength: length,
+            limit: limit, refusal: refusal)
+    }
+
+    @Test func oneRequestAfterAnother() {
+        var state = HTTPConnectionState()
+        #expect(state.connected() == .start(.idle))
+        for _ in 0..<2 {
+            #expect(state.bytesArrived() == .start(.header))
+            #expect(state.bytesArrived() == .none)
+            #expect(head(&state, length: 4) == .collect(sendContinue: false))
+            #expect(state.bodyArrived(count: 4) == .append)
+            #expect(state.endArrived() == .dispatch)
+            #expect(state.responseFinished() == .next)
+        }
+        #expect(state.phase == .idle)
+    }
+
+    @Test func bodyLimitAtBelowAndAbove() {
+        for (length, declared) in [(9, true), (10, true), (9, false), (10, false)] {
+            var state = HTTPConnectionState()
+            #expect(head(&state, length: declared ? length : nil, expects: true) == .collect(sendContinue: true))
+            #expect(state.bodyArrived(count: length) == .append)
+            #expect(state.endArrived() == .dispatch)
+        }
+        var declared = HTTPConnectionState()
+        #expect(head(&declared, length: 11) == .refuse(.tooLarge(limit: 10)))
+        var chunked = HTTPConnectionState()
+        _ = head(&chunked)
+        #expect(chunked.bodyArrived(count: 10) == .append)
+        #expect(chunked.bodyArrived(count: 1) == .refuse(.tooLarge(limit: 10)))
+        #expect(chunked.bodyArrived(count: 1) == .none)
+        #expect(chunked.endArrived() == .none)
+        #expect(chunked.responseFinished() == .linger)
+        #expect(chunked.timerFired(.linger) == .close)
+    }
+
+    @Test func timersCountOnlyInTheirPhase() {
+        var state = HTTPConnectionState()
+        #expect(state.timerFired(.header) == .none)
+        _ = state.bytesArrived()
+        #expect(state.timerFired(.idle) == .none)
+        #expect(state.timerFired(.header) == .refuse(.timeout("header")))
+        #expect(state.timerFired(.header) == .none)
+
+        var body = HTTPConnectionState()
+        _ = head(&body, length: 4)
+        #expect(body.timerFired(.header) == .none)
+        #expect(body.timerFired(.body) == .refuse(.timeout("body")))
+
+        var idle = HTTPConnectionState()
+        #expect(idle.timerFired(.idle) == .close)
+        #expect(idle.phase == .closed)
+    }
+
+    @Test func aRefusalWithoutABodyKeepsTheConnection() {
+        var state = HTTPConnectionState()
+        let problem = HTTPProblem(.unauthorized, "no")
+        #expect(head(&state, refusal: problem) == .refuse(problem))
+        #expect(state.endArrived() == .none)
+        #expect(state.responseFinished() == .next)
+
+        var withBody = HTTPConnectionState()
+        #expect(head(&withBody, length: 4, refusal: problem) == .refuse(problem))
+        #expect(withBody.responseFinished() == .linger)
+    }
+
+    @Test func halfClosedInEachPhase() {
+        var idle = HTTPConnectionState()
+        #expect(idle.inputClosed() == .close)
+
+        var header = HTTPConnectionState()
+        _ = header.bytesArrived()
+        #expect(header.inputClosed() == .refuse(.truncated))
+        #expect(header.responseFinished() == .close)
+
+        var body = HTTPConnectionState()
+        _ = head(&body, length: 4)
+        #expect(body.inputClosed() == .refuse(.truncated))
+
+        var responding = HTTPConnectionState()
+        _ = head(&responding)
+        _ = responding.endArrived()
+        #expect(responding.inputClosed() == .cancel)
+        #expect(responding.responseFinished() == .close)
+    }
+
+    @Test func shutdownFinishesWhatRuns() {
+        var idle = HTTPConnectionState()
+        #expect(idle.shutdown() == .close)
+        var responding = HTTPConnectionState()
+        _ = head(&responding)
+        _ = responding.endArrived()
+        #expect(responding.shutdown() == .none)
+        #expect(responding.mustClose)
+        #expect(responding.responseFinished() == .linger)
+    }
+
+    @Test func garbageBehindARequestIsSeenAfterItsAnswer() {
+        var state = HTTPConnectionState()
+        _ = head(&state)
+        _ = state.endArrived()
+        #expect(state.parserFailed(.malformed) == .none)
+        #expect(state.responseFinished() == .linger)
+        var early = HTTPConnectionState()
+        #expect(early.parserFailed(.malformed) == .refuse(.malformed))
+    }
+
+    @Test func theLastRequestCloses() {
+        var state = HTTPConnectionState()
+        _ = head(&state, keepAlive: false)
+        _ = state.endArrived()
+        #expect(state.responseFinished() == .linger)
+        #expect(state.inputClosed() == .close)
+        #expect(state.closed() == .none)
+    }
+}

@@ -1,0 +1,130 @@
+import Foundation
+import HTTPTypes
+import Hummingbird
+import NIOCore
+import Testing
+
+@testable import AgentHTTP
+
+@Suite struct JSONBodyTests {
+    private struct Body: Codable, Equatable {
+        var command: String?
+        var env: [String: String]?
+        var count: Int?
+    }
+
+    private func decode(_ bytes: [UInt8], contentType: String? = "application/json") async throws -> Body {
+        var head = HTTPRequest(method: .post, scheme: "http", authority: "localhost", path: "/")
+        if let contentType { head.headerFields[.contentType] = contentType }
+        let request = Request(head: head, body: RequestBody(buffer: ByteBuffer(bytes: bytes)))
+        return try await request.decodeJSON(Body.self)
+    }
+
+    private func problem(_ text: String) async -> HTTPProblem? {
+        do {
+            _ = try await decode(Array(text.utf8))
+            return nil
+        } catch {
+            return error as? HTTPProblem
+        }
+    }
+
+    @Test(arguments: [
+        "", " ", "{", "}", "nul", "{\"a\":}", "{\"a\":1,}", "[1,2", "{\"command\":\"x\" \"y\"}", "{'command':'x'}",
+        "\u{FEFF}{}x", "{\"command\":\"\u{1}\"}", "{\"command\":\"\\x\"}", "{\"command\":\"\\ud800\"}", "{} {}", "01",
+    ]) func malformedIs400(text: String) async {
+        #expect(await problem(text)?.status == .badRequest, "\(text)")
+        #expect(await problem(text)?.message == "Request body must be valid JSON.")
+    }
+
+    @Test func wrongTypesNameTheField() async {
+        #expect(await problem("{\"command\":5}")?.validations == [.init(field: "command", detail: "must be a string")])
+        #expect(await problem("{\"env\":{\"A\":1}}")?.validations.first?.field == "env.A")
+        #expect(await problem("{\"env\":[]}")?.validations.first?.field == "env")
+        #expect(await problem("{\"count\":\"1\"}")?.validations.first?.detail == "must be a whole number")
+        #expect(await problem("[]")?.status == .badRequest)
+        #expect(await problem("\"x\"")?.status == .badRequest)
+    }
+
+    @Test func invalidUTF8() async {
+        for bytes: [UInt8] in [[0xFF], Array("{\"command\":\"".utf8) + [0xC3] + Array("\"}".utf8), [0xED, 0xA0, 0x80]] {
+            await #expect(throws: HTTPProblem.self) { try await decode(bytes) }
+        }
+    }
+
+    @Test func nestingAtBelowAndAbove() async {
+        func nested(_ depth: Int) -> String {
+            "{\"x\":" + String(repeating: "[", count: depth - 1) + String(repeating: "]", count: depth - 1) + "}"
+        }
+        #expect(await problem(nested(HTTPLimits.jsonDepth - 1)) == nil)
+        #expect(await problem(nested(HTTPLimits.jsonDepth)) == nil)
+        #expect(await problem(nested(HTTPLimits.jsonDepth + 1))?.status == .badRequest)
+        #expect(await problem(String(repeating: "[", count: 1_000_000))?.status == .badRequest)
+        // Brackets inside strings do not count.
+        let text = "{\"command\":\"" + String(repeating: "[\\\"", count: 200) + "\"}"
+        #expect(await problem(text) == nil)
+    }
+
+    @Test func contentTypes() async throws {
+        let body = Array("{\"command\":\"x\"}".utf8)
+        for type in [nil, "application/json", "application/json; charset=utf-8", "Application/JSON"] {
+            #expect(try await decode(body, contentType: type) == Body(command: "x"))
+        }
+        for type in ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""] {
+            do {
+                _ = try await decode(body, contentType: type)
+                Issue.record("took \(type)")
+            } catch {
+                #expect((error as? HTTPProblem)?.status == .unsupportedMediaType)
+            }
+        }
+    }
+}
+
+@Suite struct QueryTests {
+    private func query(_ path: String, _ allowed: Set<String>) throws -> Query {
+        let head = HTTPRequest(method: .get, scheme: "http", authority: "localhost", path: path)
+        return try Query(Request(head: head, body: RequestBody(buffer: ByteBuffer())), allowed: allowed)
+    }
+
+    @Test func knownKeysAlone() throws {
+        #expect(throws: HTTPProblem.self) { try query("/?x=1", []) }
+        #expect(throws: HTTPProblem.self) { try query("/?wait=true&x=1", ["wait"]) }
+        #expect(throws: HTTPProblem.self) { try query("/?wait=true&wait=true", ["wait"]) }
+        #expect(try query("/?wait=true", ["wait"]).bool("wait") == true)
+        #expect(try query("/", ["wait"]).bool("wait") == nil)
+        #expect(try query("/?", []).bool("wait") == nil)
+    }
+
+    @Test func values() throws {
+        for (text, value) in [("true", true), ("1", true), ("false", false), ("0", false)] {
+            #expect(try query("/?b=\(text)", ["b"]).bool("b") == value)
+        }
+        for text in ["", "yes", "TRUE", "2"] {
+            #expect(throws: HTTPProblem.self) { try query("/?b=\(text)", ["b"]).bool("b") }
+        }
+        for (text, good) in [
+            ("0", false), ("1", true), ("5", true), ("6", false), ("-1", false), ("x", false), ("", false),
+        ] {
+            let parsed = try? query("/?n=\(text)", ["n"]).int("n", in: 1...5)
+            #expect((parsed != nil) == good, "\(text)")
+        }
+        #expect(throws: HTTPProblem.self) { try query("/?n=99999999999999999999", ["n"]).int("n", in: 0...Int.max) }
+    }
+}
+
+@Suite struct RouteTableTests {
+    private let table = RouteTable(entries: [
+        .init(path: "/api/{id}/output", method: .get, bodyLimit: 1),
+        .init(path: "/api/{id}/output", method: .post, bodyLimit: 9),
+        .init(path: "/api/start", method: .post, bodyLimit: 8 << 20), .init(path: "/", method: .get, bodyLimit: 1),
+    ])
+
+    @Test func methodsAndLimitsByPath() {
+        #expect(table.methods(of: "/api/7/output?x=1") == ["GET", "POST"])
+        #expect(table.methods(of: "/") == ["GET"])
+        #expect(table.methods(of: "/api") == [])
+        #expect(table.bodyLimit(of: "/api/start") == 8 << 20)
+        #expect(table.bodyLimit(of: "/other") == HTTPLimits.defaultBodyBytes)
+    }
+}

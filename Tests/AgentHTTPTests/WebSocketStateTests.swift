@@ -1,0 +1,138 @@
+import NIOCore
+import NIOWebSocket
+import Testing
+
+@testable import AgentHTTP
+
+@Suite struct WebSocketStateTests {
+    private let key = WebSocketMaskingKey([1, 2, 3, 4])
+
+    private func frame(
+        _ opcode: WebSocketOpcode, _ text: String = "", fin: Bool = true, masked: Bool = true, rsv1: Bool = false
+    ) -> WebSocketFrame {
+        var data = ByteBuffer(string: text)
+        if masked, let key { data.webSocketMask(key) }
+        return WebSocketFrame(fin: fin, rsv1: rsv1, opcode: opcode, maskKey: masked ? key : nil, data: data)
+    }
+
+    private func frame(_ opcode: WebSocketOpcode, bytes: [UInt8]) -> WebSocketFrame {
+        var data = ByteBuffer(bytes: bytes)
+        if let key { data.webSocketMask(key) }
+        return WebSocketFrame(fin: true, opcode: opcode, maskKey: key, data: data)
+    }
+
+    private func server(_ limit: Int? = 10) -> WebSocketState { WebSocketState(role: .server, maximumMessage: limit) }
+
+    @Test func acceptValueOfTheRFC() {
+        #expect(WebSocketUpgrade.acceptValue("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+    }
+
+    @Test func sha1Vectors() {
+        func hex(_ text: String) -> String {
+            SHA1.digest(Array(text.utf8)).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        }
+        #expect(hex("") == "da39a3ee5e6b4b0d3255bfef95601890afd80709")
+        #expect(hex("abc") == "a9993e364706816aba3e25717850c26c9cd0d89d")
+        #expect(
+            hex("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")
+                == "84983e441c3bd26ebaae4aa1f95129e5e54670f1")
+        for count in [55, 56, 63, 64, 65] { #expect(hex(String(repeating: "a", count: count)).count == 40) }
+    }
+
+    @Test func messagesWholeAndInPieces() {
+        var state = server()
+        #expect(state.received(frame(.text, "hello")) == .deliver(.text("hello")))
+        #expect(state.received(frame(.text, "he", fin: false)) == .none)
+        #expect(state.received(frame(.ping, "p")) == .sendPong(ByteBuffer(string: "p")))
+        #expect(state.received(frame(.continuation, "l", fin: false)) == .none)
+        #expect(state.received(frame(.continuation, "lo")) == .deliver(.text("hello")))
+        #expect(state.received(frame(.binary, "x")) == .deliver(.binary(ByteBuffer(string: "x"))))
+    }
+
+    @Test func sizeLimitAtBelowAndAbove() {
+        for (size, fits) in [(9, true), (10, true), (11, false)] {
+            var whole = server()
+            let text = String(repeating: "a", count: size)
+            let action = whole.received(frame(.text, text))
+            var pieces = server()
+            _ = pieces.received(frame(.text, "a", fin: false))
+            let last = pieces.received(frame(.continuation, String(text.dropFirst())))
+            if fits {
+                #expect(action == .deliver(.text(text)) && last == .deliver(.text(text)))
+            } else {
+                guard case .sendClose(1009, _) = action, case .sendClose(1009, _) = last else {
+                    Issue.record("\(action) \(last)")
+                    return
+                }
+            }
+        }
+        var unlimited = server(nil)
+        let large = String(repeating: "a", count: 1 << 20)
+        #expect(unlimited.received(frame(.text, large)) == .deliver(.text(large)))
+    }
+
+    @Test func violationsCloseWith1002() {
+        let bad: [[WebSocketFrame]] = [
+            [frame(.text, "x", masked: false)],
+            [frame(.text, "x", rsv1: true)],
+            [frame(.continuation, "x")],
+            [frame(.text, "x", fin: false), frame(.text, "y")],
+            [frame(WebSocketOpcode(encodedWebSocketOpcode: 3)!, "x")],
+        ]
+        for frames in bad {
+            var state = server()
+            let last = frames.map { state.received($0) }.last
+            guard case .sendClose(1002, _) = last else {
+                Issue.record("\(String(describing: last))")
+                continue
+            }
+            #expect(!state.isOpen)
+        }
+    }
+
+    @Test func textThatIsNotUTF8Closes1007() {
+        var state = server()
+        guard case .sendClose(1007, _) = state.received(frame(.text, bytes: [0xFF])) else {
+            Issue.record("accepted")
+            return
+        }
+    }
+
+    @Test func closeHandshakeBothWays() {
+        var theirs = server()
+        #expect(theirs.received(frame(.connectionClose, bytes: [0x03, 0xE8])) == .echoCloseAndEnd(.normal))
+        #expect(theirs.received(frame(.text, "late")) == .none)
+        var empty = server()
+        #expect(empty.received(frame(.connectionClose)) == .echoCloseAndEnd(nil))
+
+        var ours = server()
+        #expect(ours.close(.goingAway, "") == .sendClose(.goingAway, ""))
+        #expect(ours.close(.normal, "") == .none)
+        #expect(ours.received(frame(.text, "x")) == .none)
+        #expect(ours.received(frame(.connectionClose, bytes: [0x03, 0xE9])) == .end)
+
+        var silent = server()
+        _ = silent.close(.normal, "")
+        #expect(silent.closeTimedOut() == .end)
+        #expect(silent.closeTimedOut() == .none)
+    }
+
+    @Test func noPongMeansGone() {
+        var state = server()
+        #expect(state.pingDue() == .sendPing)
+        #expect(state.pongDue(reading: false) == .none)
+        #expect(state.received(frame(.pong)) == .none)
+        #expect(state.pongDue(reading: true) == .none)
+        #expect(state.pingDue() == .sendPing)
+        #expect(state.pongDue(reading: true) == .sendClose(.goingAway, "no pong"))
+    }
+
+    @Test func aClientTakesUnmaskedFramesOnly() {
+        var client = WebSocketState(role: .client, maximumMessage: nil)
+        #expect(client.received(frame(.text, "x", masked: false)) == .deliver(.text("x")))
+        guard case .sendClose(1002, _) = client.received(frame(.text, "x")) else {
+            Issue.record("accepted")
+            return
+        }
+    }
+}

@@ -1,0 +1,80 @@
+import AgentCore
+import AgentTestSupport
+import CPlatform
+import Foundation
+import Glibc
+import Logging
+import NIOPosix
+import Synchronization
+
+@testable import AgentProc
+
+/// A real process manager over real processes, on a clock that the test moves.
+final class ManagerFixture: Sendable {
+    let clock = ManualClock()
+    let directory: TemporaryDirectory
+    let reactor: Reactor
+    let manager: ProcessManager
+    let metrics = MetricsRegistry()
+    let paths = RecordingPathStore()
+    private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    private let disk = NIOThreadPool(numberOfThreads: 1)
+    private let pool = BlockingPool(threads: 2)
+
+    init(priority: ChildPriority? = nil, descriptorLimit: UInt64 = 0) throws {
+        directory = try TemporaryDirectory()
+        reactor = try Reactor()
+        _ = reactor.start()
+        disk.start()
+        let path = directory.path
+        manager = ProcessManager(
+            configuration: .init(
+                directory: { path }, environment: EnvironmentBuilder(base: EnvironmentBuilder.current()),
+                paths: paths, clock: AgentClock(clock, wallSeconds: { 1_700_000_000 })),
+            launcher: try Launcher(priority: priority, descriptorLimit: descriptorLimit), reactor: reactor, pool: pool,
+            executor: EventLoopTaskExecutor(group.next()),
+            spools: try SpoolStore(directory: "\(path)/spool", disk: disk), metrics: metrics,
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    }
+
+    func start(_ command: String, chat: ChatIdentity? = nil, _ change: (inout StartRequest) -> Void = { _ in })
+        async throws -> ManagedProcess
+    {
+        var request = StartRequest(.shell(command))
+        change(&request)
+        let started = try await manager.start(request, chat: chat)
+        guard let process = manager.find(started.id.lowercased, chat: chat) else {
+            throw DeadlineExceeded(what: "the process is known")
+        }
+        return process
+    }
+
+    /// Waits in real time for a real process to end.
+    func finish(_ process: ManagedProcess) async -> ProcessExit? {
+        let done = ProcessWait(
+            process: process, clock: AgentClock(ContinuousClock()), executor: EventLoopTaskExecutor(group.next()))
+        await done.run(atMost: .seconds(20), onCancel: { _ in })
+        return process.exit
+    }
+
+    func output(_ process: ManagedProcess) -> String { RenderedOutput(process.snapshot().buffer).output }
+
+    func end() async {
+        await manager.shutdown()
+        await reactor.stop()
+    }
+}
+
+/// Remembers what it was told.
+final class RecordingPathStore: PathStore {
+    enum Event: Equatable {
+        case added([String], ChatIdentity)
+        case notified(ChatIdentity)
+    }
+
+    private let events = Mutex<[Event]>([])
+
+    func add(paths: [String], for chat: ChatIdentity) { events.withLock { $0.append(.added(paths, chat)) } }
+    func notify(_ chat: ChatIdentity) { events.withLock { $0.append(.notified(chat)) } }
+    var all: [Event] { events.withLock { $0 } }
+}

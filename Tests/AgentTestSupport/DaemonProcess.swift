@@ -1,0 +1,133 @@
+import CPlatform
+import Foundation
+import Glibc
+
+/// The built binary, running as a daemon of its own with its own directories.
+public final class DaemonProcess {
+    public let directory: TemporaryDirectory
+    public let pid: pid_t
+    public let socket: String
+    /// 0 without a TCP listener.
+    public private(set) var port = 0
+    private let notify: CInt
+    private var ended: Int32?
+
+    /// Starts `workspace-agent agent` and returns once it notified that it is ready.
+    /// - Parameters:
+    ///   - tcp: also listen on a free port of 127.0.0.1.
+    ///   - arguments: further flags.
+    ///   - wrapper: a program and arguments in front of the binary (`setpriv`, `prlimit` …).
+    public init(
+        tcp: Bool = false, arguments: [String] = [], environment: [String: String] = [:], wrapper: [String] = [],
+        directory: TemporaryDirectory? = nil
+    ) throws {
+        let directory = try directory ?? TemporaryDirectory()
+        self.directory = directory
+        chmod(directory.path, 0o755)
+        socket = "\(directory.path)/http.sock"
+        let notifyPath = "\(directory.path)/notify.sock"
+        unlink(notifyPath)
+        let notify = Glibc.socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        self.notify = notify
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: notifyPath.utf8) }
+        _ = withUnsafePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(notify, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+            }
+        }
+        chmod(notifyPath, 0o777)
+
+        var line = wrapper + [Self.binary, "agent", "--http-socket", socket]
+        if tcp { line += ["--http-address", "127.0.0.1:0"] }
+        line += ["--state-dir", "\(directory.path)/state", "--log-dir", "\(directory.path)/log"]
+        line += ["--log-human", "\(directory.path)/human.log"]
+        line += arguments
+        var variables = ProcessInfo.processInfo.environment
+        variables["NOTIFY_SOCKET"] = notifyPath
+        variables.merge(environment) { _, new in new }
+        pid = try Self.spawn(line, variables)
+        try waitForReady()
+    }
+
+    deinit {
+        if ended == nil {
+            kill(pid, SIGKILL)
+            waitpid(pid, nil, 0)
+        }
+        close(notify)
+    }
+
+    /// The executable under test, built by the same build as the tests.
+    public static var binary: String {
+        let own = ProcessInfo.processInfo.arguments[0]
+        var path = URL(fileURLWithPath: own).deletingLastPathComponent()
+        // The test bundle's runner may be elsewhere; the bundle itself lies beside the products.
+        for argument in ProcessInfo.processInfo.arguments where argument.hasSuffix(".xctest") {
+            path = URL(fileURLWithPath: argument).deletingLastPathComponent()
+        }
+        return path.appendingPathComponent("workspace-agent").path
+    }
+
+    public func connect(timeout: Int = 20) throws -> RawConnection { try RawConnection(unix: socket, timeout: timeout) }
+
+    public var token: String {
+        let text = try? String(contentsOfFile: "\(directory.path)/http.token", encoding: .utf8)
+        return text?.trimmingCharacters(in: .whitespacesAndNewlines) ?? ""
+    }
+
+    public var log: String { (try? String(contentsOfFile: "\(directory.path)/human.log", encoding: .utf8)) ?? "" }
+
+    /// Sends a signal.
+    public func signal(_ number: Int32) { kill(pid, number) }
+
+    /// Waits for the end; the raw wait status.
+    public func wait(seconds: Int = 30) async throws -> Int32 {
+        if let ended { return ended }
+        var status: Int32 = 0
+        try await eventually("the daemon ends", within: .seconds(seconds)) {
+            waitpid(self.pid, &status, WNOHANG) == self.pid
+        }
+        ended = status
+        return status
+    }
+
+    /// SIGTERM, and its exit code.
+    @discardableResult
+    public func stop() async throws -> Int32 {
+        signal(SIGTERM)
+        return (try await wait() >> 8) & 0xff
+    }
+
+    /// Messages that the daemon sent to its notification socket, up to one with the prefix.
+    public func notified(_ prefix: String, seconds: Int = 20) throws -> String {
+        var time = timeval(tv_sec: seconds, tv_usec: 0)
+        setsockopt(notify, SOL_SOCKET, SO_RCVTIMEO, &time, socklen_t(MemoryLayout<timeval>.size))
+        var area = [UInt8](repeating: 0, count: 4096)
+        while true {
+            let n = recv(notify, &area, area.count, 0)
+            guard n > 0 else { throw RawConnection.Failure(description: "no \(prefix) from the daemon: \(log)") }
+            let text = String(decoding: area.prefix(n), as: UTF8.self)
+            if text.hasPrefix(prefix) { return text }
+        }
+    }
+
+    private func waitForReady() throws {
+        let status = try notified("READY=1")
+        if let range = status.range(of: "http://127.0.0.1:") {
+            port = Int(status[range.upperBound...].prefix { $0.isNumber }) ?? 0
+        }
+    }
+
+    /// Starts a program with its output going where ours goes; the pid.
+    public static func spawn(_ arguments: [String], _ environment: [String: String]) throws -> pid_t {
+        var argv: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
+        var envp: [UnsafeMutablePointer<CChar>?] = environment.map { strdup("\($0.key)=\($0.value)") } + [nil]
+        defer { for pointer in argv + envp { free(pointer) } }
+        var pid = pid_t()
+        let rc = posix_spawnp(&pid, arguments[0], nil, nil, &argv, &envp)
+        guard rc == 0 else { throw RawConnection.Failure(description: "\(arguments[0]): errno \(rc)") }
+        return pid
+    }
+}
