@@ -10,8 +10,7 @@ public struct UnixListener: Sendable {
     public let path: String
     /// The listening descriptor, blocking and close-on-exec. Whoever serves it closes it.
     public let descriptor: CInt
-    private let device: dev_t
-    private let inode: ino_t
+    private let file: FileIdentity
 
     /// Creates the socket.
     /// - Parameters:
@@ -46,13 +45,13 @@ public struct UnixListener: Sendable {
             close(descriptor)
             throw CoreError.system(number, "cannot inspect \(path)")
         }
-        return UnixListener(path: path, descriptor: descriptor, device: info.st_dev, inode: info.st_ino)
+        return UnixListener(path: path, descriptor: descriptor, file: FileIdentity(info))
     }
 
     /// Removes the socket file unless another file has taken its place.
     public func remove() {
         var info = stat()
-        guard lstat(path, &info) == 0, info.st_dev == device, info.st_ino == inode else { return }
+        guard lstat(path, &info) == 0, FileIdentity(info) == file else { return }
         unlink(path)
     }
 
@@ -74,6 +73,22 @@ public struct UnixListener: Sendable {
                 .pathOccupied, "cannot tell whether \(path) is in use: \(errnoText(-failure))",
                 cause: CoreError.system(failure, "connect"))
         }
+    }
+}
+
+/// Tells a file from a later one at its path. The inode alone does not: file systems give the number
+/// of a removed file to the next one. A socket's modification time is that of its creation.
+private struct FileIdentity: Sendable, Equatable {
+    let device: dev_t
+    let inode: ino_t
+    let seconds: Int
+    let nanoseconds: Int
+
+    init(_ info: stat) {
+        device = info.st_dev
+        inode = info.st_ino
+        seconds = info.st_mtim.tv_sec
+        nanoseconds = info.st_mtim.tv_nsec
     }
 }
 

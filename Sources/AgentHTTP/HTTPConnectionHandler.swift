@@ -30,7 +30,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     private var body = ByteBuffer()
     private var caller: CallerPresence?
     private var timer = DeadlineTimer()
-    let output = ResponseOutput()
+    let output: ResponseOutput
     var webSocket: WebSocketHandler?
 
     init(
@@ -42,6 +42,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         self.policy = policy
         self.executor = executor
         self.logger = logger
+        output = ResponseOutput(stallTimeout: service.limits.writeTimeout)
     }
 
     // MARK: Channel events

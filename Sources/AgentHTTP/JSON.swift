@@ -99,6 +99,7 @@ enum JSONShape {
         var depth = 0
         var inString = false
         var escaped = false
+        var previous: UInt8 = 0
         for byte in data {
             if inString {
                 if escaped {
@@ -117,9 +118,14 @@ enum JSONShape {
                 if depth > HTTPLimits.jsonDepth {
                     throw Failure(detail: "The body is nested more than \(HTTPLimits.jsonDepth) levels deep.")
                 }
-            case UInt8(ascii: "]"), UInt8(ascii: "}"): depth -= 1
+            case UInt8(ascii: "]"), UInt8(ascii: "}"):
+                depth -= 1
+                // The decoder takes a trailing comma, RFC 8259 does not.
+                if previous == UInt8(ascii: ",") { throw Failure(detail: "The body has a trailing comma.") }
+            case UInt8(ascii: " "), UInt8(ascii: "\t"), UInt8(ascii: "\n"), UInt8(ascii: "\r"): continue
             default: break
             }
+            previous = byte
         }
     }
 }

@@ -8,12 +8,14 @@ import NIOHTTP1
 final class ResponseOutput {
     var context: ChannelHandlerContext?
     /// How long the peer may leave the buffers full.
-    var stallTimeout = HTTPLimits().writeTimeout
+    private let stallTimeout: TimeAmount
     private(set) var bytes = 0
     private var streaming = false
     private var waiter: CheckedContinuation<Void, any Error>?
     private var afterDrain: (() -> Void)?
     private var stall: Scheduled<Void>?
+
+    init(stallTimeout: TimeAmount) { self.stallTimeout = stallTimeout }
 
     func begin(_ head: HTTPResponseHead, streaming: Bool) {
         self.streaming = streaming

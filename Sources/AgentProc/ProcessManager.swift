@@ -127,6 +127,7 @@ public final class ProcessManager: Sendable {
             table.withLock { $0.unreserve() }
             throw error
         }
+        if let chat, let workdir = request.workdir { configuration.paths.add(paths: [workdir], for: chat) }
         // Known before it is watched: its exit may be reported at once.
         let late = table.withLock { table in
             table.insert(process)
@@ -199,9 +200,6 @@ public final class ProcessManager: Sendable {
     private func started(_ process: ManagedProcess, _ request: StartRequest) {
         metrics.started.increment()
         let description = process.description
-        if let chat = description.chat, let workdir = request.workdir {
-            configuration.paths.add(paths: [workdir], for: chat)
-        }
         logger.debug(
             "process started",
             metadata: ["process_id": "\(description.id.lowercased)", "pid": "\(process.pid)"].merging(

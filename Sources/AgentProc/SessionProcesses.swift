@@ -35,6 +35,7 @@ struct SessionProcesses: Sendable {
         var refusal: Int32?
         for _ in 0..<Self.passes {
             let fresh = members(of: sessions, descendantsOnly: descendantsOnly).filter { !seen.contains($0) }
+                .sorted(by: Self.parentsFirst)
             if fresh.isEmpty { break }
             for identity in fresh {
                 seen.insert(identity)
@@ -47,6 +48,14 @@ struct SessionProcesses: Sendable {
         }
         if delivered > 0 { return .delivered(delivered) }
         return refusal.map { .refused($0) } ?? .nobody
+    }
+
+    /// Leaders, then older processes: a shell whose child is hit before it would go on with the next
+    /// command of its script.
+    private static func parentsFirst(_ a: Identity, _ b: Identity) -> Bool {
+        let (aLeads, bLeads) = (a.pid == a.session, b.pid == b.session)
+        if aLeads != bLeads { return aLeads }
+        return (a.startTime, a.pid) < (b.startTime, b.pid)
     }
 
     /// The processes of the sessions that still run, zombies left out.

@@ -28,11 +28,12 @@ static void run_child(
 ) {
     result->stage = WA_SPAWN_SETUP;
 
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = SIG_DFL;
+    // The system call itself: the C library refuses to touch the two signals that it keeps for
+    // itself, yet an ignored one would be inherited. All zero is SIG_DFL in every layout.
+    const unsigned long default_action[8] = {0};
     for (int signal = 1; signal < NSIG; signal++) {
-        if (signal != SIGKILL && signal != SIGSTOP) sigaction(signal, &action, NULL);
+        if (signal != SIGKILL && signal != SIGSTOP)
+            syscall(SYS_rt_sigaction, signal, default_action, NULL, (size_t)8);
     }
 
     if (setsid() < 0) goto failed;

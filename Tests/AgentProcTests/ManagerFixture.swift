@@ -52,8 +52,9 @@ final class ManagerFixture: Sendable {
     /// Waits in real time for a real process to end.
     func finish(_ process: ManagedProcess) async -> ProcessExit? {
         let done = ProcessWait(
-            process: process, clock: AgentClock(ContinuousClock()), executor: EventLoopTaskExecutor(group.next()))
-        await done.run(atMost: .seconds(20), onCancel: { _ in })
+            process: process, clock: AgentClock(ContinuousClock()), executor: EventLoopTaskExecutor(group.next()),
+            evenAtShutdown: true)
+        await done.run(atMost: .seconds(60), onCancel: { _ in })
         return process.exit
     }
 

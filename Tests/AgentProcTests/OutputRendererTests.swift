@@ -104,7 +104,7 @@ import Testing
             let output = rendered(bytes)
             if let truncated = output.truncated {
                 #expect(truncated.retained_bytes == output.output.utf8.count)
-                #expect(output.output.split(separator: "\n").allSatisfy { $0.utf8.count <= 2048 })
+                #expect(output.output.utf8.split(separator: 10).allSatisfy { $0.count <= 2048 })
             } else {
                 #expect(count <= 32 << 10)
             }

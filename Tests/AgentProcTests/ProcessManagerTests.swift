@@ -269,8 +269,12 @@ import Testing
         let clock = fixture.clock
         let shutdown = Task { await fixture.manager.shutdown() }
         _ = await fixture.finish(polite)
-        await clock.sleepers(1)
-        clock.advance(by: ProcLimits.shutdownGrace)
+        #expect(stubborn.exit == nil)
+        // The grace is asleep on the clock at some moment from now on.
+        try await eventually("SIGKILL after the grace") {
+            clock.advance(by: ProcLimits.shutdownGrace)
+            return stubborn.exit != nil
+        }
         await shutdown.value
         #expect(stubborn.exit?.signal == SIGKILL)
         #expect(stubborn.exit?.reason == .agentShutdown)

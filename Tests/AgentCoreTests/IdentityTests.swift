@@ -1,0 +1,76 @@
+import AgentCore
+import AgentTestSupport
+import CPlatform
+import Foundation
+import Testing
+
+@Suite struct SecretTests {
+    private let secret = Secret("hunter2-hunter2!")
+
+    @Test func nothingPrintsIt() throws {
+        var dumped = ""
+        dump(secret, to: &dumped)
+        let encoded = String(decoding: try JSONEncoder().encode([secret]), as: UTF8.self)
+        for text in ["\(secret)", String(reflecting: secret), dumped, encoded, "\(["k": secret])"] {
+            #expect(!text.contains("hunter2"), "\(text)")
+        }
+        #expect(secret.reveal() == "hunter2-hunter2!")
+    }
+
+    @Test func matchesOnlyItself() {
+        #expect(secret.matches(Array("hunter2-hunter2!".utf8)))
+        for wrong in ["", "h", "hunter2-hunter2", "hunter2-hunter2!!", "Hunter2-hunter2!", "hunter2-hunter2?"] {
+            #expect(!secret.matches(Array(wrong.utf8)), "\(wrong)")
+        }
+        #expect(!Secret("").matches([]))
+    }
+}
+
+@Suite struct ChatIdentityTests {
+    private let id = "0F4B6C1E-52A1-4F0A-8F6D-0E2C6E5B7A11"
+    private let other = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+
+    @Test func malformedIdsAreNoChat() {
+        for header in [nil, "", "x", "0F4B6C1E", id + "0"] {
+            #expect(ChatIdentity(chatHeader: header, ancestorsHeader: "[\"\(other)\"]") == nil)
+        }
+    }
+
+    @Test func badAncestorsAreSkippedAndABadArrayIsNone() throws {
+        func ancestors(_ header: String?) -> [String]? {
+            ChatIdentity(chatHeader: id, ancestorsHeader: header)?.ancestors.map(\.lowercased)
+        }
+        #expect(ancestors(nil) == [])
+        #expect(ancestors("[\"\(other)\"]") == [other])
+        #expect(ancestors("[\"x\", 5, null, \"\(other)\", {}, [\"\(other)\"]]") == [other])
+        for bad in ["", "x", "{}", "\"\(other)\"", "[", "[\"\(other)\""] { #expect(ancestors(bad) == [], "\(bad)") }
+        let many = "[" + (0..<150).map { _ in "\"\(other)\"" }.joined(separator: ",") + "]"
+        #expect(ancestors(many)?.count == ChatIdentity.maximumAncestors)
+    }
+
+    @Test func lineageBeginsWithTheChat() throws {
+        let chat = try #require(ChatIdentity(chatHeader: id, ancestorsHeader: "[\"\(other)\"]"))
+        #expect(chat.lineage.map(\.lowercased) == [id.lowercased(), other])
+    }
+}
+
+@Suite struct EnvironmentBuilderTests {
+    @Test func layersInOrder() throws {
+        let builder = EnvironmentBuilder(base: [
+            "A": "base", "B": "base", "CODER_CHAT_ID": "stale", "CODER_PROC_PRIO_MGMT": "1",
+            "CODER_PROC_NICE_SCORE": "1",
+            "CODER_PROC_OOM_SCORE": "1", "NOTIFY_SOCKET": "/x", "LISTEN_FDS": "1", "PATH": "/bin",
+        ])
+        let chat = ChatIdentity(id: try #require(UUID(uuidString: "6BA7B810-9DAD-11D1-80B4-00C04FD430C8")))
+        let built = builder.build(request: ["B": "request", "CODER_CHAT_ID": "forged"], chat: chat)
+        #expect(
+            built == [
+                "A": "base", "B": "request", "PATH": "/bin", "CODER_CHAT_ID": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+            ])
+    }
+
+    @Test func readsThisProcess() {
+        setenv("WORKSPACE_AGENT_TEST", "a=b", 1)
+        #expect(EnvironmentBuilder.current()["WORKSPACE_AGENT_TEST"] == "a=b")
+    }
+}

@@ -1,0 +1,72 @@
+import AgentTestSupport
+import Foundation
+import Glibc
+import Logging
+import NIOCore
+import Synchronization
+import Testing
+
+@testable import AgentCore
+
+private final class MemorySink: LogSink {
+    let format: LogSinkFormat
+    private let text = Mutex("")
+    init(_ format: LogSinkFormat) { self.format = format }
+    func write(_ lines: ByteBuffer) { text.withLock { $0 += String(buffer: lines) } }
+    var all: String { text.withLock { $0 } }
+}
+
+@Suite struct LogTests {
+    @Test func humanAndJSONLines() throws {
+        let (human, json) = (MemorySink(.human), MemorySink(.json))
+        let pipeline = LogPipeline(sinks: [human, json])
+        var logger = Logger(label: "x") { _ in AgentLogHandler(pipeline: pipeline, level: .info) }
+        logger[metadataKey: "b"] = "2"
+        logger.debug("unseen")
+        logger.info("hello\nworld", metadata: ["a": "x y", "c": "\u{1}\"", "d": ""])
+        pipeline.flush(milliseconds: 10_000)
+        let line = human.all
+        #expect(line.hasSuffix(" INFO  hello\\nworld a=\"x y\" b=2 c=\"\\u0001\\\"\" d=\"\"\n"), "\(line)")
+        #expect(line.split(separator: "\n").count == 1)
+        let object = try JSONSerialization.jsonObject(with: Data(json.all.utf8)) as? [String: String]
+        #expect(object?["msg"] == "hello\nworld")
+        #expect(object?["level"] == "info")
+        #expect(object?["c"] == "\u{1}\"")
+        #expect(object?["ts"].map { line.hasPrefix($0) } == true)
+    }
+
+    @Test func linesOfManyThreadsStayWhole() async {
+        let sink = MemorySink(.human)
+        let pipeline = LogPipeline(sinks: [sink])
+        let logger = Logger(label: "x") { _ in AgentLogHandler(pipeline: pipeline, level: .info) }
+        await withTaskGroup(of: Void.self) { group in
+            for task in 0..<8 {
+                group.addTask { for n in 0..<200 { logger.info("line", metadata: ["n": "\(task)-\(n)"]) } }
+            }
+        }
+        pipeline.flush(milliseconds: 10_000)
+        let lines = sink.all.split(separator: "\n")
+        #expect(lines.count == 1600)
+        #expect(Set(lines.compactMap { $0.split(separator: "=").last }).count == 1600)
+    }
+
+    @Test func rotationKeepsThreeOldFiles() throws {
+        let directory = try TemporaryDirectory()
+        let path = "\(directory.path)/a.log"
+        let sink = try RotatingLogSink(path: path, limit: 100, kept: 3)
+        for number in 0..<10 { sink.write(ByteBuffer(string: String(repeating: "\(number)", count: 59) + "\n")) }
+        #expect(Set(directoryEntries(directory.path)) == ["a.log", "a.log.1", "a.log.2", "a.log.3"])
+        #expect(readTextFile(path)?.hasPrefix("9") == true)
+        #expect(readTextFile("\(path).3")?.hasPrefix("6") == true)
+        #expect(String(buffer: sink.tail(1000)).split(separator: "\n").map { $0.prefix(1) } == ["6", "7", "8", "9"])
+        // The tail starts with a whole line.
+        #expect(String(buffer: sink.tail(100)).split(separator: "\n").map { $0.prefix(1) } == ["9"])
+        #expect(sink.tail(0).readableBytes == 0)
+    }
+
+    @Test func aLinkInTheWayIsRefused() throws {
+        let directory = try TemporaryDirectory()
+        symlink("/etc/passwd", "\(directory.path)/a.log")
+        #expect(throws: CoreError.self) { try RotatingLogSink(path: "\(directory.path)/a.log") }
+    }
+}
