@@ -74,14 +74,14 @@ public final class Launcher: Sendable {
     private struct Children {
         var managed: Set<pid_t> = []
         var starting = 0
-        var deferred = false
+        /// What to do once no start is under way.
+        var retry: (@Sendable () -> Void)?
     }
 
     private let devNull: CInt
     private let priority: ChildPriority?
     private let descriptorLimit: UInt64
     private let children = Mutex(Children())
-    private let deferredReap = Mutex<(@Sendable () -> Void)?>(nil)
 
     /// - Parameters:
     ///   - priority: nil leaves children with the daemon's.
@@ -129,25 +129,23 @@ public final class Launcher: Sendable {
     /// Whose an exited child is. `undecided` while a start is under way; `retry` is called then
     /// once it is known.
     func ownership(of pid: pid_t, retry: @escaping @Sendable () -> Void) -> Ownership {
-        let answer: Ownership = children.withLock {
+        children.withLock {
             if $0.managed.contains(pid) { return .managed }
             if $0.starting == 0 { return .orphan }
-            $0.deferred = true
+            $0.retry = retry
             return .undecided
         }
-        if answer == .undecided { deferredReap.withLock { $0 = retry } }
-        return answer
     }
 
     private func settle(_ pid: pid_t?) {
-        let retry = children.withLock {
-            if let pid { $0.managed.insert(pid) }
-            $0.starting -= 1
-            guard $0.starting == 0, $0.deferred else { return false }
-            $0.deferred = false
-            return true
+        let retry: (@Sendable () -> Void)? = children.withLock { children in
+            if let pid { children.managed.insert(pid) }
+            children.starting -= 1
+            guard children.starting == 0 else { return nil }
+            defer { children.retry = nil }
+            return children.retry
         }
-        if retry { deferredReap.withLock { $0 }?() }
+        retry?()
     }
 
     private func spawn(_ path: String, _ request: LaunchRequest) -> wa_spawn_result {

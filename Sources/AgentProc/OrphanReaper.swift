@@ -49,8 +49,9 @@ public final class OrphanReaper: ReactorSource {
     }
 
     /// Several exits may be behind one SIGCHLD. The loop stops at a managed child, because a peek
-    /// would show the same one again; the manager calls ``reapSoon()`` after reaping it.
-    private func reap() {
+    /// would show the same one again; the manager calls this after reaping it. On the reactor's
+    /// thread alone.
+    public func reap() {
         guard reapsOrphans else { return }
         while case let pid = wa_peek_exited_child(), pid > 0 {
             switch launcher.ownership(of: pid, retry: { [weak self] in self?.reapSoon() }) {

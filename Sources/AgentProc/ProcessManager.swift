@@ -42,7 +42,13 @@ public final class ProcessManager: Sendable {
     private let table = Mutex(ProcessTable())
     private let starts = Atomic<UInt64>(0)
     private let janitor = Mutex<Task<Void, Never>?>(nil)
-    private let afterReap = Mutex<@Sendable () -> Void>({})
+    private let afterReap = Mutex(Callback())
+
+    // A closure that is itself the value of a Mutex gains a layer of thunks at each access; inside
+    // a struct it does not.
+    private struct Callback {
+        var call: @Sendable () -> Void = {}
+    }
 
     /// - Parameters:
     ///   - pool: where spawns and /proc scans block.
@@ -65,8 +71,8 @@ public final class ProcessManager: Sendable {
         self.metrics.observeRunning { [weak self] in self?.running ?? 0 }
     }
 
-    /// Called after each reaped child, so that orphans behind it are found.
-    public func setAfterReap(_ handler: @escaping @Sendable () -> Void) { afterReap.withLock { $0 = handler } }
+    /// Called on the reactor's thread after each reaped child, so that orphans behind it are found.
+    public func setAfterReap(_ handler: @escaping @Sendable () -> Void) { afterReap.withLock { $0.call = handler } }
 
     /// Processes that run.
     public var running: Int { table.withLock { $0.processes.values.count { $0.exit == nil } } }
@@ -287,7 +293,7 @@ public final class ProcessManager: Sendable {
 
     /// On the reactor's thread.
     private func exited(_ process: ManagedProcess, _ exit: ProcessExit) {
-        afterReap.withLock { $0 }()
+        afterReap.withLock { $0.call }()
         metrics.exited.with(exit.reason.rawValue).increment()
         let deadline = configuration.clock.now() + ProcLimits.retention
         let forgotten = table.withLock { $0.exited(process.description.id, forgetAt: deadline) }

@@ -1,5 +1,6 @@
 import AgentCore
 import CPlatform
+import DequeModule
 import Glibc
 import NIOCore
 import NIOPosix
@@ -12,8 +13,8 @@ import Synchronization
 public final class SpoolStore: Sendable {
     private struct State {
         var bytes = 0
-        /// Spools of exited processes, oldest first.
-        var finished: [Spool] = []
+        /// Spools of exited processes, oldest first; discarded ones stay until they come up.
+        var finished = Deque<Spool>()
     }
 
     private let directory: String
@@ -50,7 +51,9 @@ public final class SpoolStore: Sendable {
             var evicted: [Spool] = []
             while state.bytes + count > totalLimit, !state.finished.isEmpty {
                 let oldest = state.finished.removeFirst()
-                state.bytes -= oldest.discard()
+                let freed = oldest.discard()
+                guard freed > 0 else { continue }
+                state.bytes -= freed
                 evicted.append(oldest)
             }
             guard state.bytes + count <= totalLimit else { return (false, evicted) }
@@ -65,16 +68,19 @@ public final class SpoolStore: Sendable {
 
     /// The process exited and its output is complete: from now on its spool may be evicted.
     func finished(_ spool: Spool) {
-        state.withLock { $0.finished.append(spool) }
+        guard spool.isUsed else { return }
+        state.withLock { state in
+            state.finished.append(spool)
+            // Now and then the discarded ones are swept out, so that they cannot pile up.
+            if state.finished.count > 2 * ProcLimits.exited { state.finished.removeAll { $0.isDiscarded } }
+        }
         spool.closeWriter()
     }
 
     /// The disk failed: what was written is given back.
     func abandon(_ spool: Spool) {
-        state.withLock { state in
-            state.finished.removeAll { $0 === spool }
-            state.bytes -= spool.discard()
-        }
+        guard spool.isUsed else { return }
+        state.withLock { $0.bytes -= spool.discard() }
         spool.removeFile()
     }
 
@@ -212,6 +218,10 @@ final class Spool: Sendable {
         if failure != 0 { throw CoreError.system(failure, "cannot read the spooled output") }
         return buffer
     }
+
+    /// Whether anything was ever put in.
+    var isUsed: Bool { state.withLock { $0.accepted > 0 } }
+    var isDiscarded: Bool { state.withLock { $0.discarded } }
 
     /// - Returns: the bytes that are given back to the store, once.
     func discard() -> Int {

@@ -60,7 +60,7 @@ struct AgentCommand: ParsableCommand {
         let configuration: AgentConfiguration
         do {
             configuration = try AgentConfiguration(self, environment: ProcessEnvironment.current)
-        } catch let error as ConfigurationError {
+        } catch {
             throw ValidationError(error.message)
         }
         try Daemon.run(configuration)

@@ -161,7 +161,7 @@ enum Daemon {
                 clock: AgentClock(EventLoopClock(group: group)), memoryEvents: OOMEvents.defaultPath()),
             launcher: launcher, reactor: reactor, pool: pool, executor: executor, spools: spools, metrics: metrics,
             logger: logger)
-        manager.setAfterReap { reaper.reapSoon() }
+        manager.setAfterReap { reaper.reap() }
         return Processes(manager: manager, reactor: reactor, stop: stop, reaper: reaper)
     }
 

@@ -1,0 +1,46 @@
+# workspace-agent. `make run` and `make test` work on a fresh Debian with Swift 6.3.
+SWIFT ?= swift
+RELEASE_FLAGS = -c release --static-swift-stdlib --product workspace-agent -Xlinker -s
+RELEASE = .build/release/workspace-agent
+ADDRESS ?= 127.0.0.1:7717
+PREFIX ?= /usr/local
+
+.PHONY: run build test lint format bench proto install clean deps-build deps-test deps-proto
+
+run: build
+	$(RELEASE) agent --http-address $(ADDRESS) --print-examples
+
+build: deps-build
+	$(SWIFT) build $(RELEASE_FLAGS)
+
+test: deps-test
+	$(SWIFT) build --build-tests
+	$(SWIFT) test --skip-build
+
+lint: deps-test
+	scripts/lint.sh
+
+format:
+	$(SWIFT) format -i -r Package.swift Sources Tests Benchmarks/Package.swift Benchmarks/Sources
+
+bench: build
+	$(SWIFT) build -c release --package-path Benchmarks --product ProcessBench
+	Benchmarks/.build/release/ProcessBench $(RELEASE)
+
+proto: deps-proto
+	scripts/proto.sh
+
+install: build
+	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/workspace-agent
+
+clean:
+	rm -rf .build Benchmarks/.build
+
+deps-build:
+	@scripts/deps.sh build
+
+deps-test:
+	@scripts/deps.sh build test
+
+deps-proto:
+	@scripts/deps.sh build proto

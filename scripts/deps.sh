@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that are missing for the named uses: build, test, proto.
+set -eu
+
+build="libc6-dev g++ make git curl"
+test="procps iproute2 util-linux mount"
+proto="protobuf-compiler libprotobuf-dev"
+
+wanted=""
+for use in "$@"; do
+    case "$use" in
+        build) wanted="$wanted $build" ;;
+        test) wanted="$wanted $test" ;;
+        proto) wanted="$wanted $proto" ;;
+        *) echo "deps.sh: unknown use $use" >&2; exit 2 ;;
+    esac
+done
+
+if ! command -v swift >/dev/null; then
+    echo "Swift 6.3 is needed: see https://www.swift.org/install/linux/" >&2
+    exit 1
+fi
+if ! command -v dpkg-query >/dev/null; then
+    echo "Not a Debian system: make sure that these are installed: $wanted" >&2
+    exit 0
+fi
+
+missing=""
+for package in $wanted; do
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$state" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+echo "Installing:$missing"
+sudo=""
+[ "$(id -u)" = 0 ] || sudo=sudo
+export DEBIAN_FRONTEND=noninteractive
+$sudo apt-get update -q
+$sudo apt-get install -q -y --no-install-recommends $missing
