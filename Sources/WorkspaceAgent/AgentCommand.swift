@@ -23,7 +23,10 @@ struct AgentCommand: ParsableCommand {
     @Option(help: "token or none: whether TCP addresses ask for the token. [WORKSPACE_AGENT_HTTP_AUTH]")
     var httpAuth: String?
 
-    @Flag(help: "Allow --http-auth none on an address that everybody can reach.")
+    @Flag(
+        help:
+            "Allow --http-auth none on an address that everybody can reach. [WORKSPACE_AGENT_HTTP_AUTH_NONE_I_UNDERSTAND]"
+    )
     var httpAuthNoneIUnderstand = false
 
     @Option(help: "Further name accepted in Host; repeatable. [WORKSPACE_AGENT_HTTP_ALLOWED_HOST, commas]")
@@ -50,7 +53,7 @@ struct AgentCommand: ParsableCommand {
     @Option(help: "Address of a listener for Prometheus alone. [CODER_AGENT_PROMETHEUS_ADDRESS]")
     var prometheusAddress: String?
 
-    @Flag(help: "Do not adopt and reap orphaned processes.")
+    @Flag(help: "Do not adopt and reap orphaned processes. [WORKSPACE_AGENT_NO_REAP]")
     var noReap = false
 
     @Flag(help: "Print commands to try once the daemon listens.")

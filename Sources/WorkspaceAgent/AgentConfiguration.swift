@@ -95,7 +95,11 @@ struct AgentConfiguration: Sendable {
         case "none": httpAuth = .none
         case let other: throw ConfigurationError("--http-auth: \"\(other)\" is neither token nor none")
         }
-        if httpAuth == .none, !command.httpAuthNoneIUnderstand, let open = addresses.first(where: \.isWildcard) {
+        func flag(_ flag: Bool, _ name: String) -> Bool {
+            flag || ["1", "true", "yes"].contains(environment[name]?.lowercased() ?? "")
+        }
+        let understood = flag(command.httpAuthNoneIUnderstand, "WORKSPACE_AGENT_HTTP_AUTH_NONE_I_UNDERSTAND")
+        if httpAuth == .none, !understood, let open = addresses.first(where: \.isWildcard) {
             throw ConfigurationError(
                 "--http-auth none on \(open) lets everybody who can reach this machine run commands; "
                     + "name an address, or add --http-auth-none-i-understand")
@@ -121,7 +125,7 @@ struct AgentConfiguration: Sendable {
         if let text = present(command.prometheusAddress, "CODER_AGENT_PROMETHEUS_ADDRESS") {
             prometheusAddress = try ListenAddress(text, flag: "--prometheus-address")
         }
-        reapsOrphans = !command.noReap
+        reapsOrphans = !flag(command.noReap, "WORKSPACE_AGENT_NO_REAP")
         printsExamples = command.printExamples
         readPriority()
     }
