@@ -63,7 +63,8 @@ final class ManagedProcess: Sendable {
     private let pipe: CInt
     private let context: ProcessContext
     private let state = Mutex(State())
-    private let tokens = Mutex<(pipe: UInt64, pidfd: UInt64)>((0, 0))
+    private let pipeToken: UInt64
+    private let pidfdToken: UInt64
     // Only the reactor's thread touches what follows.
     private let capture = Mutex(CaptureState())
 
@@ -85,15 +86,15 @@ final class ManagedProcess: Sendable {
         self.pipe = pipe
         self.spool = spool
         self.context = context
+        pipeToken = context.reactor.makeToken()
+        pidfdToken = context.reactor.makeToken()
     }
 
     /// Begins to watch. Reports come only after this.
     func activate() throws {
         spool?.setOnDrained { [weak self] in self?.wakeCapture() }
-        let pipeToken = try context.reactor.add(pipe, events: UInt32(WA_EPOLLIN), PipeSource(self))
-        tokens.withLock { $0.pipe = pipeToken }
-        let pidfdToken = try context.reactor.add(pidfd, events: UInt32(WA_EPOLLIN), ExitSource(self))
-        tokens.withLock { $0.pidfd = pidfdToken }
+        try context.reactor.add(pipe, events: UInt32(WA_EPOLLIN), token: pipeToken, PipeSource(self))
+        try context.reactor.add(pidfd, events: UInt32(WA_EPOLLIN), token: pidfdToken, ExitSource(self))
     }
 
     func snapshot() -> Snapshot {
@@ -181,12 +182,12 @@ final class ManagedProcess: Sendable {
             }
             guard let patience else { return true }
             context.reactor.pause(pipe)
-            context.reactor.setDeadline(patience, for: tokens.withLock { $0.pipe })
+            context.reactor.setDeadline(patience, for: pipeToken)
             return false
         }
     }
 
-    private func wakeCapture() { context.reactor.setDeadline(.now, for: tokens.withLock { $0.pipe }) }
+    private func wakeCapture() { context.reactor.setDeadline(.now, for: pipeToken) }
 
     /// Held up no longer: the disk caught up, or the patience with it is over.
     fileprivate func captureDeadline() {
@@ -201,7 +202,7 @@ final class ManagedProcess: Sendable {
             capture.withLock { $0.spoolOff = true }
             spool?.giveUp("the disk was too slow")
         }
-        context.reactor.resume(pipe, events: UInt32(WA_EPOLLIN), token: tokens.withLock { $0.pipe })
+        context.reactor.resume(pipe, events: UInt32(WA_EPOLLIN), token: pipeToken)
     }
 
     /// A larger pipe saves context switches for a process that writes a lot; the memory is the
@@ -222,7 +223,7 @@ final class ManagedProcess: Sendable {
             return state.pipeOpen
         }
         guard wasOpen else { return }
-        context.reactor.remove(pipe, token: tokens.withLock { $0.pipe })
+        context.reactor.remove(pipe, token: pipeToken)
         close(pipe)
         finishSpoolIfDone()
     }
@@ -244,8 +245,14 @@ final class ManagedProcess: Sendable {
             }
         }
         var status = wa_exit()
-        guard wa_reap_pidfd(pidfd, &status) == 1 else { return }
-        context.reactor.remove(pidfd, token: tokens.withLock { $0.pidfd })
+        let reaped = wa_reap_pidfd(pidfd, &status)
+        guard reaped != 0 else { return }
+        if reaped < 0 {
+            // Somebody else in this process waited for it. It is gone all the same, and leaving its
+            // pidfd in the set would spin.
+            status.status = 255
+        }
+        context.reactor.remove(pidfd, token: pidfdToken)
         close(pidfd)
         context.launcher.forget(pid)
         // A pipe that only the leader held is at its end now; no need to call that lingering.
@@ -290,9 +297,8 @@ final class ManagedProcess: Sendable {
 
     /// Closes what a start that failed half-way left open.
     func abandon() {
-        let (pipeToken, pidfdToken) = tokens.withLock { $0 }
-        if pipeToken != 0 { context.reactor.remove(pipe, token: pipeToken) }
-        if pidfdToken != 0 { context.reactor.remove(pidfd, token: pidfdToken) }
+        context.reactor.remove(pipe, token: pipeToken)
+        context.reactor.remove(pidfd, token: pidfdToken)
         _ = wa_pidfd_send_signal(pidfd, SIGKILL)
         waitpid(pid, nil, 0)
         context.launcher.forget(pid)

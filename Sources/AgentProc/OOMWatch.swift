@@ -35,7 +35,9 @@ final class OOMWatch: ReactorSource {
     deinit { if descriptor >= 0 { close(descriptor) } }
 
     /// Has the reactor tell when the count changes (the file reports it as a priority event).
-    func watch(_ reactor: Reactor) { _ = try? reactor.add(descriptor, events: UInt32(WA_EPOLLPRI), self) }
+    func watch(_ reactor: Reactor) {
+        try? reactor.add(descriptor, events: UInt32(WA_EPOLLPRI), token: reactor.makeToken(), self)
+    }
 
     func ready(events: UInt32, scratch: UnsafeMutableRawBufferPointer) { update() }
 

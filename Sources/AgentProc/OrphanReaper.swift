@@ -1,7 +1,6 @@
 import AgentCore
 import CPlatform
 import Glibc
-import Synchronization
 
 /// Receives the daemon's signals on the reactor's thread, and reaps children that nobody started:
 /// orphans that the kernel gave us as PID 1 or subreaper. The exits of managed processes are left
@@ -11,7 +10,7 @@ public final class OrphanReaper: ReactorSource {
     private let reapsOrphans: Bool
     private let launcher: Launcher
     private let reactor: Reactor
-    private let token = Mutex<UInt64>(0)
+    private let token: UInt64
     private let onSignal: @Sendable (CInt) -> Void
 
     /// - Parameters:
@@ -27,8 +26,8 @@ public final class OrphanReaper: ReactorSource {
         self.launcher = launcher
         self.reactor = reactor
         self.onSignal = onSignal
-        let token = try reactor.add(signals, events: UInt32(WA_EPOLLIN), self)
-        self.token.withLock { $0 = token }
+        token = reactor.makeToken()
+        try reactor.add(signals, events: UInt32(WA_EPOLLIN), token: token, self)
         reapSoon()
     }
 
@@ -45,7 +44,7 @@ public final class OrphanReaper: ReactorSource {
     /// Looks again, on the reactor's thread: reaping by number is safe from one thread only.
     public func reapSoon() {
         guard reapsOrphans else { return }
-        reactor.setDeadline(.now, for: token.withLock { $0 })
+        reactor.setDeadline(.now, for: token)
     }
 
     /// Several exits may be behind one SIGCHLD. The loop stops at a managed child, because a peek

@@ -371,6 +371,7 @@ public final class ProcessManager: Sendable {
         }
         janitor.withLock { $0 }?.cancel()
         for process in table.withLock({ Array($0.processes.values) }) { dispose(process) }
+        await spools?.settle()
     }
 
     private func waitUntilEnded(_ processes: [ManagedProcess], atMost limit: Duration) async {

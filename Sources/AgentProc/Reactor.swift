@@ -72,19 +72,23 @@ public final class Reactor: Sendable {
         }
     }
 
-    /// Watches a descriptor until it is removed. The source keeps ownership of the descriptor.
-    func add(_ descriptor: CInt, events: UInt32, _ source: any ReactorSource) throws -> UInt64 {
-        let token = table.withLock { table in
+    /// A name for a descriptor that is about to be added. Taken beforehand, because the source may be
+    /// called before ``add(_:events:token:_:)`` returns.
+    func makeToken() -> UInt64 {
+        table.withLock { table in
             defer { table.next += 1 }
-            table.sources[table.next] = source
             return table.next
         }
+    }
+
+    /// Watches a descriptor until it is removed. The source keeps ownership of the descriptor.
+    func add(_ descriptor: CInt, events: UInt32, token: UInt64, _ source: any ReactorSource) throws {
+        table.withLock { $0.sources[token] = source }
         let rc = wa_epoll_add(epoll, descriptor, events, token)
         guard rc == 0 else {
             table.withLock { _ = $0.sources.removeValue(forKey: token) }
             throw CoreError.system(rc, "cannot watch a descriptor")
         }
-        return token
     }
 
     /// Forgets a descriptor, which is still open.

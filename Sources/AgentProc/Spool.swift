@@ -84,6 +84,11 @@ public final class SpoolStore: Sendable {
         spool.removeFile()
     }
 
+    /// Returns once everything asked for before has been done on disk.
+    func settle() async {
+        await withCheckedContinuation { continuation in disk.submit { _ in continuation.resume() } }
+    }
+
     /// The process is forgotten.
     func remove(_ spool: Spool) { abandon(spool) }
 }

@@ -2,6 +2,7 @@ import AgentCore
 import AgentProc
 import Glibc
 import Logging
+import NIOCore
 
 /// The daemon's own environment at start.
 enum ProcessEnvironment {
@@ -34,8 +35,11 @@ struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
         (self.host, self.port) = (host, Int(port))
     }
 
-    /// Whether every interface is meant.
-    var isWildcard: Bool { host == "0.0.0.0" || host == "::" }
+    /// Whether every interface is meant, however it is spelled (`0`, `::0` and so on).
+    var isWildcard: Bool {
+        let resolved = try? SocketAddress.makeAddressResolvingHost(host, port: port)
+        return ["0.0.0.0", "::"].contains(resolved?.ipAddress ?? host)
+    }
 
     var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
 }

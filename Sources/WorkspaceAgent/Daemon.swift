@@ -4,6 +4,7 @@ import AgentProc
 import CPlatform
 import Glibc
 import Logging
+import Metrics
 import NIOCore
 import NIOPosix
 import ServiceLifecycle
@@ -71,6 +72,9 @@ enum Daemon {
 
         let metrics = MetricsRegistry()
         metrics.addSelfMetrics()
+        MetricsSystem.bootstrap(SwiftMetricsBridge(registry: metrics))
+        let stateLock = try StateDirectory.open(configuration)
+        defer { stateLock.release() }
         let health = HealthRegistry()
         health.set(
             "control plane", .init("control plane: standalone, no --agent-url was given", degrades: false))
@@ -78,7 +82,7 @@ enum Daemon {
         let systemd = Systemd(environment: configuration.environment)
 
         let processes = try makeProcesses(
-            configuration, descriptorLimit, pool, executor, group, metrics, health, logger)
+            configuration, stateLock.problem, descriptorLimit, pool, executor, group, metrics, health, logger)
         let routes = AgentRoutes()
         CoreRoutes(
             health: health, metrics: metrics, ports: ListeningPorts(pool: pool),
@@ -97,8 +101,16 @@ enum Daemon {
             systemd.stopping()
             processes.manager.beginShutdown()
         }
-        let listeners = try await Listeners.open(configuration, server, systemd, logger)
+        var listeners = Listeners()
         defer { listeners.token?.remove() }
+        do {
+            try await listeners.open(configuration, server, systemd, logger)
+        } catch {
+            // Whatever was opened before the one that failed goes away again.
+            await server.stop()
+            await processes.reactor.stop()
+            throw error
+        }
         var services: [any Service] = [ProcessService(manager: processes.manager), server]
         if let address = configuration.prometheusAddress {
             let only = try await metricsServer(address, metrics, health, group, pool, logger)
@@ -129,7 +141,7 @@ enum Daemon {
     }
 
     private static func makeProcesses(
-        _ configuration: AgentConfiguration, _ descriptorLimit: UInt64, _ pool: BlockingPool,
+        _ configuration: AgentConfiguration, _ stateProblem: String?, _ descriptorLimit: UInt64, _ pool: BlockingPool,
         _ executor: EventLoopTaskExecutor, _ group: MultiThreadedEventLoopGroup, _ metrics: MetricsRegistry,
         _ health: HealthRegistry, _ logger: Logger
     ) throws -> Processes {
@@ -147,8 +159,7 @@ enum Daemon {
         let disk = NIOThreadPool(numberOfThreads: 1)
         disk.start()
         do {
-            try createDirectories(configuration.stateDirectory, mode: 0o700)
-            try requirePrivateDirectory(configuration.stateDirectory)
+            if let stateProblem { throw CoreError(.invalid, stateProblem) }
             spools = try SpoolStore(directory: "\(configuration.stateDirectory)/processes", disk: disk)
         } catch {
             logger.warning("complete process output is not kept", metadata: ["error": "\(error)"])

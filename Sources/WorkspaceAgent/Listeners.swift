@@ -11,10 +11,10 @@ struct Listeners {
     private var socket: String?
     private var tcp: (host: String, port: Int)?
 
-    static func open(
+    /// Opens them all, or throws at the first that cannot be.
+    mutating func open(
         _ configuration: AgentConfiguration, _ server: HTTPServer, _ systemd: Systemd, _ logger: Logger
-    ) async throws -> Listeners {
-        var listeners = Listeners()
+    ) async throws {
         let unixPolicy = AccessPolicy(tokenRule: .none, ownUID: geteuid())
         let families = systemd.activated.map { ($0, wa_socket_family($0)) }
         let activatesUnix = families.contains { $0.1 == AF_UNIX }
@@ -25,13 +25,13 @@ struct Listeners {
                 try requirePrivateDirectory(parentDirectory(of: path))
             }
             try await server.serve(try UnixListener.bind(path: path), policy: unixPolicy)
-            listeners.socket = path
-            listeners.descriptions.append("unix:\(path)")
+            socket = path
+            descriptions.append("unix:\(path)")
         }
         let wantsTCP = !configuration.httpAddresses.isEmpty || families.contains { $0.1 != AF_UNIX }
-        if wantsTCP, configuration.httpAuth == .token { listeners.token = try makeToken(configuration) }
+        if wantsTCP, configuration.httpAuth == .token { token = try Self.makeToken(configuration) }
         let tcpPolicy = AccessPolicy(
-            tokenRule: listeners.token.map { .required($0.token) } ?? .none,
+            tokenRule: token.map { .required($0.token) } ?? .none,
             allowedHosts: configuration.allowedHosts, ownUID: geteuid())
         if wantsTCP, configuration.httpAuth == .none {
             logger.warning("the HTTP API asks for no token on TCP: whoever reaches it can run commands")
@@ -40,15 +40,14 @@ struct Listeners {
             let port = try await server.serve(host: address.host, port: address.port, policy: tcpPolicy)
             var bound = address
             bound.port = port
-            if listeners.tcp == nil { listeners.tcp = (address.host, port) }
-            listeners.descriptions.append("http://\(bound)")
+            if tcp == nil { tcp = (address.host, port) }
+            descriptions.append("http://\(bound)")
         }
         for (descriptor, family) in families {
             try await server.serve(descriptor: descriptor, policy: family == AF_UNIX ? unixPolicy : tcpPolicy)
-            listeners.descriptions.append("systemd:\(family == AF_UNIX ? "unix" : "tcp") fd \(descriptor)")
+            descriptions.append("systemd:\(family == AF_UNIX ? "unix" : "tcp") fd \(descriptor)")
         }
-        if let token = listeners.token { listeners.descriptions.append("token in \(token.path)") }
-        return listeners
+        if let token { descriptions.append("token in \(token.path)") }
     }
 
     private static func makeToken(_ configuration: AgentConfiguration) throws -> HTTPToken {
