@@ -111,6 +111,7 @@ let package = Package(
                 "AgentProc",
                 "AgentSocket",
                 "CPlatform",
+                "DRPC",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
