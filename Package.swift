@@ -119,5 +119,39 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        .testTarget(
+            name: "DRPCTests",
+            dependencies: [
+                "AgentCore",
+                "DRPC",
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOEmbedded", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            exclude: ["Vectors"],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "AgentProtoTests",
+            dependencies: ["AgentProto", .product(name: "SwiftProtobuf", package: "swift-protobuf")],
+            exclude: ["Vectors"],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "AgentSocketTests",
+            dependencies: [
+                "AgentCore",
+                "AgentProto",
+                "AgentSocket",
+                "DRPC",
+                // Built for the tests that run the commands.
+                "WorkspaceAgent",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+            ],
+            swiftSettings: strict
+        ),
     ]
 )
