@@ -235,6 +235,8 @@ final class RPCClientHandler: ChannelDuplexHandler {
         }
         running.pipe?.endOutput(DRPCError(.cancelled, "the call is over"))
         next()
+        // Reading may have stopped because this call's reader was slow.
+        resume()
     }
 
     private func next() {

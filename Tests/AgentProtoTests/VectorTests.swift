@@ -29,9 +29,16 @@ import Testing
     ]
 
     /// Whose JSON differs by design: DERPMap is opaque here, and the sequence number, which the
-    /// contract says is unsigned, was recorded negative.
+    /// contract says is an unsigned 64-bit one, was recorded from a narrower signed one.
     static let differentJSON: Set<String> = [
         "Manifest, most fields", "BoundaryLog with negative sequence_number (10 byte varint)",
+        "ReportBoundaryLogsRequest, two logs, session, process, sequence", "BoundaryMessage logs",
+    ]
+
+    /// Go writes the fields of a oneof after all others; Swift writes every field in the order of
+    /// its number. Both decode to the same.
+    static let differentOrder: Set<String> = [
+        "ReportBoundaryLogsRequest, two logs, session, process, sequence", "BoundaryMessage logs",
     ]
 
     private func vectors(_ key: String) throws -> [[String: Any]] {
@@ -66,7 +73,7 @@ import Testing
 
     @Test func everyMessageRoundTripsToTheByte() throws {
         let vectors = try vectors("vectors")
-        #expect(vectors.count == 40)
+        #expect(vectors.count == 37)
         for vector in vectors {
             let description = vector["description"] as? String ?? ""
             let name = try #require(vector["message"] as? String)
@@ -75,7 +82,13 @@ import Testing
             let input = bytes(try #require(vector["hex"] as? String))
             #expect(input.count == vector["length"] as? Int)
             let message = try type.init(serializedBytes: input)
-            #expect(try encoded(message) == input, "\(description)")
+            let output = try encoded(message)
+            if Self.differentOrder.contains(description) {
+                #expect(output.sorted() == input.sorted(), "\(description)")
+                #expect(try type.init(serializedBytes: output).isEqualTo(message: message), "\(description)")
+            } else {
+                #expect(output == input, "\(description)")
+            }
             if !Self.foreign.contains(name), !Self.differentJSON.contains(description), let json = vector["protojson"] {
                 #expect(try sameJSON(message, json), "\(description)")
             }

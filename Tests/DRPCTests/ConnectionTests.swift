@@ -98,7 +98,7 @@ func eventually(_ what: String, _ condition: () async throws -> Bool) async thro
     }
 }
 
-@Suite struct ConnectionTests {
+@Suite(.timeLimit(.minutes(1))) struct ConnectionTests {
     @Test func unaryWithMetadata() async throws {
         try await withServer { path, group in
             let client = try await RPCClient.connect(unixPath: path, group: group)

@@ -15,17 +15,16 @@ enum Vectors {
 }
 
 func bytes(hex: String) -> ByteBuffer {
-    var buffer = ByteBuffer()
-    var rest = hex[...]
-    while rest.count >= 2 {
-        buffer.writeInteger(UInt8(rest.prefix(2), radix: 16) ?? 0)
-        rest = rest.dropFirst(2)
-    }
-    return buffer
+    func digit(_ byte: UInt8) -> UInt8 { byte < 0x3A ? byte - 0x30 : byte - 0x57 }
+    let digits = Array(hex.utf8)
+    return ByteBuffer(
+        bytes: stride(from: 0, to: digits.count - 1, by: 2).map { digit(digits[$0]) << 4 | digit(digits[$0 + 1]) })
 }
 
 func hex(_ buffer: ByteBuffer) -> String {
-    buffer.readableBytesView.map { String(format: "%02x", $0) }.joined()
+    let digits = Array("0123456789abcdef".utf8)
+    return String(
+        decoding: buffer.readableBytesView.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
 }
 
 extension Packet {
