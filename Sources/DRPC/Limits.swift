@@ -13,6 +13,8 @@ public enum Limits {
     public static let queuedMessages = 16
     /// Bytes of messages that wait for their reader; one message may go past it.
     public static let queuedMessageBytes = 1_048_576
+    /// Messages that a handler sends before its event loop looks at the sockets again.
+    public static let messagesInARow = 64
     /// Handlers of one connection that were cancelled and have not returned yet. The connection
     /// isn't read while so many do.
     public static let lingeringHandlers = 8

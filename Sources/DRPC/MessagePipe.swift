@@ -27,8 +27,13 @@ final class MessagePipe: Sendable {
     private let state = Mutex(State())
     /// Called, from any thread, when a full queue has room again.
     private let hasRoom: @Sendable () -> Void
+    private let loop: any EventLoop
+    private let sentInARow = Atomic<Int>(0)
 
-    init(hasRoom: @escaping @Sendable () -> Void) { self.hasRoom = hasRoom }
+    init(loop: any EventLoop, hasRoom: @escaping @Sendable () -> Void) {
+        self.loop = loop
+        self.hasRoom = hasRoom
+    }
 
     /// Whether the connection should not be read until ``hasRoom`` was called.
     var isFull: Bool { state.withLock { $0.isFull } }
@@ -128,6 +133,7 @@ final class MessagePipe: Sendable {
 
     /// Waits until the connection takes more bytes.
     func waitWritable() async throws {
+        try await giveWay()
         let id = state.withLock { state -> UInt64 in
             state.nextWriter += 1
             return state.nextWriter
@@ -146,5 +152,16 @@ final class MessagePipe: Sendable {
         } onCancel: {
             state.withLock { $0.writers.removeValue(forKey: id) }?.resume(throwing: CancellationError())
         }
+    }
+
+    /// Lets the event loop look at its sockets after some messages. It runs tasks for as long as
+    /// there are any, so a sender on the loop whose peer reads as fast as it writes would never let
+    /// it see that the peer has something to say. Only a timer that is not due yet makes it look.
+    private func giveWay() async throws {
+        guard loop.inEventLoop else { return }
+        let (_, count) = sentInARow.wrappingAdd(1, ordering: .relaxed)
+        guard count >= Limits.messagesInARow else { return }
+        sentInARow.store(0, ordering: .relaxed)
+        try await loop.scheduleTask(in: .microseconds(50)) {}.futureResult.get()
     }
 }

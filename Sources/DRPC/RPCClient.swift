@@ -134,7 +134,7 @@ public final class RPCClient: Sendable {
         _ body: (ClientStream) async throws -> Result
     ) async throws -> Result {
         let token = CallToken()
-        let pipe = MessagePipe(hasRoom: { [self] in onLoop { $0.resume() } })
+        let pipe = MessagePipe(loop: eventLoop, hasRoom: { [self] in onLoop { $0.resume() } })
         // A given-up call is given up for all who wait on its pipe, so the body needs no handler.
         return try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { opened in

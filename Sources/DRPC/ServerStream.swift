@@ -15,7 +15,7 @@ public final class ServerStream: Sendable {
         self.id = id
         self.loop = loop
         self.write = write
-        pipe = MessagePipe(hasRoom: hasRoom)
+        pipe = MessagePipe(loop: loop, hasRoom: hasRoom)
     }
 
     /// The next message of the client, nil after its last.

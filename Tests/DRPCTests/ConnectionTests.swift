@@ -19,6 +19,7 @@ let double = Method<Number, Number>("/t/Double", .bidirectional)
 
 /// What a test's server has seen.
 final class Seen: Sendable {
+    let started = Mutex(0)
     let cancelled = Mutex(0)
     let sent = Mutex(0)
     let violations = Mutex<[DRPCError]>([])
@@ -33,6 +34,7 @@ func testRouter(_ seen: Seen) -> Router {
         throw DRPCError(.remote(UInt64(request.value) ?? 0), "failed with \(request.value)")
     }
     router.unary(slow) { _, _ in
+        seen.started.withLock { $0 += 1 }
         let forever = AsyncStream<Void> { _ in }
         for await _ in forever {}
         seen.cancelled.withLock { $0 += 1 }
@@ -205,16 +207,17 @@ func eventually(_ what: String, _ condition: () async throws -> Bool) async thro
         try await withServer(seen) { path, group in
             let client = try await RPCClient.connect(unixPath: path, group: group)
             let call = Task { try await client.unary(slow, Text()) }
-            await Task.detached { call.cancel() }.value
+            try await eventually("the call runs") { seen.started.withLock { $0 } == 1 }
+            call.cancel()
             await #expect(throws: (any Error).self) { try await call.value }
             let other = try await RPCClient.connect(unixPath: path, group: group)
             let second = Task { try await other.unary(slow, Text()) }
             let waiting = Task { try await other.unary(echo, Text()) }
-            try await eventually("waiting call is in line") { await Task.yield(); return true }
+            try await eventually("the call runs") { seen.started.withLock { $0 } == 2 }
             second.cancel()
             await #expect(throws: (any Error).self) { try await second.value }
             _ = await waiting.result
-            try await eventually("handler is cancelled") { seen.cancelled.withLock { $0 } >= 1 }
+            try await eventually("handler is cancelled") { seen.cancelled.withLock { $0 } == 2 }
         }
     }
 
