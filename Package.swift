@@ -10,7 +10,11 @@ let strict: [SwiftSetting] = [
 let package = Package(
     name: "workspace-agent",
     products: [
-        .executable(name: "workspace-agent", targets: ["WorkspaceAgent"])
+        .executable(name: "workspace-agent", targets: ["WorkspaceAgent"]),
+        // For the benchmarks and the fuzzers, which are packages of their own.
+        .library(name: "AgentCore", targets: ["AgentCore"]),
+        .library(name: "AgentSocket", targets: ["AgentSocket"]),
+        .library(name: "DRPC", targets: ["DRPC"]),
     ],
     dependencies: [
         // `traits: []` keeps full Foundation out of the binary: see docs/decisions.md.
