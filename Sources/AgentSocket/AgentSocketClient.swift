@@ -70,8 +70,11 @@ public struct AgentSocketClient: Sendable {
             let ready = try await client.withServerStream(
                 AgentSocketAPI.syncWait, .with { $0.unit = unit }
             ) { responses in
-                for try await response in responses where response.isReady { return true }
-                return false
+                // To the end, though the last one says it all: leaving early gives the call up,
+                // and with it the connection.
+                var ready = false
+                for try await response in responses { ready = response.isReady }
+                return ready
             }
             if ready { return }
         } catch let error as DRPCError where error.isUnknownRPC {
