@@ -60,10 +60,11 @@ package struct AgentSocketService: Sendable {
         }
         do {
             try units.start(unit)
-        } catch where error == .notReady {
+        } catch  where error == .notReady {
             throw Self.failure("cannot start unit \(goQuoted(unit)): \(error)")
         } catch {
-            throw Self.failure("cannot start unit \(goQuoted(unit)): checking status for unit \(goQuoted(unit)): \(error)")
+            throw Self.failure(
+                "cannot start unit \(goQuoted(unit)): checking status for unit \(goQuoted(unit)): \(error)")
         }
         return .init()
     }
@@ -94,7 +95,7 @@ package struct AgentSocketService: Sendable {
         }
         do {
             try units.complete(unit)
-        } catch where error == .notFound {
+        } catch  where error == .notFound {
             throw Self.failure(
                 "cannot complete unit \(goQuoted(unit)): unit \(goQuoted(unit)) must be registered first: \(error)")
         } catch {

@@ -20,7 +20,8 @@ struct SocketMetrics: Sendable {
             "agent_socket_connections_total", help: "Connections to the agent socket by what became of them.",
             labels: ["result"])
         violations = registry.counter(
-            "agent_socket_violations_total", help: "Connections closed because the client broke the protocol or a bound.")
+            "agent_socket_violations_total",
+            help: "Connections closed because the client broke the protocol or a bound.")
         let family = registry.counter(
             "agent_socket_calls_total", help: "Calls by method and result.", labels: ["method", "result"])
         var calls: [String: (ok: CounterSeries, failed: CounterSeries)] = [:]

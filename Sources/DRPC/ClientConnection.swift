@@ -79,7 +79,9 @@ public struct ClientConnection: Sendable {
     /// - Returns: nil when the packet is none of the running call's.
     /// - Throws: a protocol violation, for which the connection is to be closed.
     public mutating func receive(_ packet: Packet, into out: inout ByteBuffer) throws(DRPCError) -> Event? {
-        guard packet.stream <= stream else { throw .violation("packet of stream \(packet.stream), which we didn't open") }
+        guard packet.stream <= stream else {
+            throw .violation("packet of stream \(packet.stream), which we didn't open")
+        }
         if packet.kind == .invoke || packet.kind == .invokeMetadata {
             throw .violation("a server can't invoke")
         }

@@ -82,7 +82,8 @@ public struct Router: Sendable {
     /// Registers an rpc with many requests and many responses.
     public mutating func bidirectional<Request, Response>(
         _ method: Method<Request, Response>,
-        _ handler: @escaping @Sendable (RequestStream<Request>, ResponseWriter<Response>, CallContext) async throws ->
+        _ handler:
+            @escaping @Sendable (RequestStream<Request>, ResponseWriter<Response>, CallContext) async throws ->
             Void
     ) {
         add(

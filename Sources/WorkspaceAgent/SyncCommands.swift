@@ -99,7 +99,8 @@ struct SyncList: AsyncParsableCommand {
             let list = SyncJSON.array(
                 units.map {
                     .object([
-                        ("unit_name", .string($0.unit)), ("status", .string($0.status)), ("is_ready", .bool($0.isReady)),
+                        ("unit_name", .string($0.unit)), ("status", .string($0.status)),
+                        ("is_ready", .bool($0.isReady)),
                     ])
                 })
             SyncOutput.line(list.text())

@@ -68,7 +68,8 @@ extension SyncOutput {
             lines.append("    \(dotQuoted(report.unit)) [label=\(dotQuoted("\(report.unit)\n\(report.status)"))];")
         }
         for name in wanted.subtracting(registered).sorted() {
-            lines.append("    \(dotQuoted(name.text)) [label=\(dotQuoted("\(name.text)\nnot registered")), style=dashed];")
+            lines.append(
+                "    \(dotQuoted(name.text)) [label=\(dotQuoted("\(name.text)\nnot registered")), style=dashed];")
         }
         for report in reports {
             for dependency in report.dependencies {

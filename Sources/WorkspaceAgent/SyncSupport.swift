@@ -132,7 +132,9 @@ enum SyncOutput {
 
     /// One line, whatever the text has.
     static func failure(_ text: String) {
-        write(text.split(separator: "\n", omittingEmptySubsequences: true).joined(separator: ": ") + "\n", to: STDERR_FILENO)
+        write(
+            text.split(separator: "\n", omittingEmptySubsequences: true).joined(separator: ": ") + "\n",
+            to: STDERR_FILENO)
     }
 
     /// `[a, b]`, sorted as the server sorts.

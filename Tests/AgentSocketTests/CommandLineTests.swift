@@ -20,11 +20,12 @@ import Testing
         init(_ arguments: [String], socket: String?, name: String? = nil) throws {
             let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent("../..")
             #if DEBUG
-            let build = "debug"
+                let build = "debug"
             #else
-            let build = "release"
+                let build = "release"
             #endif
-            let built = ProcessInfo.processInfo.environment["WORKSPACE_AGENT_BINARY"]
+            let built =
+                ProcessInfo.processInfo.environment["WORKSPACE_AGENT_BINARY"]
                 ?? root.appendingPathComponent(".build/\(build)/workspace-agent").standardized.path
             var path = built
             if let name {
@@ -71,7 +72,9 @@ import Testing
             #expect(try run("exp", "sync", "ping", on: agent) == ok("Success"))
             #expect(try run("sync", "list", on: agent) == ok("No units registered"))
             #expect(try run("sync", "list", "--output", "json", on: agent) == ok("[]"))
-            #expect(try run("exp", "sync", "want", "U", "b", "a", on: agent) == ok(#"Unit "U" declared dependencies: [a, b]"#))
+            #expect(
+                try run("exp", "sync", "want", "U", "b", "a", on: agent)
+                    == ok(#"Unit "U" declared dependencies: [a, b]"#))
             #expect(
                 try run("exp", "sync", "start", "U", "--timeout", "50ms", on: agent)
                     == failed(
@@ -95,7 +98,9 @@ import Testing
                     == failed(#"cannot start unit "V": checking status for unit "V": same status already set"#))
             #expect(
                 try run("sync", "list", on: agent)
-                    == ok("UNIT  STATUS     READY\nU     started    true\nV     started    true\na     completed  true\nb     completed  true"))
+                    == ok(
+                        "UNIT  STATUS     READY\nU     started    true\nV     started    true\na     completed  true\nb     completed  true"
+                    ))
             #expect(
                 try run("sync", "status", "V", on: agent)
                     == ok(
@@ -136,7 +141,8 @@ import Testing
             #expect(
                 cycle
                     == failed(
-                        #"cannot add dependency: adding edge for unit "B": failed to add dependency: adding edge (B -> A): cycle detected"#))
+                        #"cannot add dependency: adding edge for unit "B": failed to add dependency: adding edge (B -> A): cycle detected"#
+                    ))
             #expect(try run("sync", "want", "A", on: agent).code == 2)
             #expect(try run("sync", "start", "A", "--timeout", "soon", on: agent).code == 2)
             #expect(try run("sync", "nonsense", on: agent).code == 2)

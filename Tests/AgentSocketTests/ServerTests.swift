@@ -103,7 +103,9 @@ import Testing
                 victim.expect(hex: "05\(id)01000d\(id)0200", after)
             }
             victimIsServed("before")
-            for garbage in ["ff", "0dffffffffffffffffffff0100", "05000100", "7f010100", "0f010101ff", "050101ffffffff0f"] {
+            for garbage in [
+                "ff", "0dffffffffffffffffffff0100", "05000100", "7f010100", "0f010101ff", "050101ffffffff0f",
+            ] {
                 let client = try agent.raw()
                 client.write(hex: garbage)
                 if garbage != "ff" { #expect(client.isClosed, "\(garbage)") }

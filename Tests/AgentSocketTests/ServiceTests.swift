@@ -27,7 +27,8 @@ import Testing
             #expect(
                 await text { try await client.start("B") }
                     == #"cannot start unit "B": checking status for unit "B": same status already set"#)
-            #expect(await text { try await client.start("") } == #"SyncStart: registering unit "": unit name is required"#)
+            #expect(
+                await text { try await client.start("") } == #"SyncStart: registering unit "": unit name is required"#)
             #expect(
                 await text { try await client.want("", dependsOn: "X") }
                     == #"cannot add dependency: registering unit "": unit name is required"#)
@@ -60,7 +61,8 @@ import Testing
             }
             #expect(
                 await text { try await client.complete("a\"\n\u{1}é\u{200b}") }
-                    == #"cannot complete unit "a\"\n\x01é\u200b": unit "a\"\n\x01é\u200b" must be registered first: unit not found"#)
+                    == #"cannot complete unit "a\"\n\x01é\u200b": unit "a\"\n\x01é\u200b" must be registered first: unit not found"#
+            )
         }
     }
 
@@ -98,7 +100,10 @@ import Testing
     @Test func eventsComeWithHistoryAndLive() async throws {
         let time = Mutex(Int64(0))
         let units = UnitStore(now: {
-            UnitInstant(seconds: time.withLock { $0 += 1; return $0 }, nanoseconds: 5)
+            UnitInstant(
+                seconds: time.withLock {
+                    $0 += 1; return $0
+                }, nanoseconds: 5)
         })
         try await withAgent(units: units) { agent in
             let client = try await agent.client()
@@ -106,7 +111,8 @@ import Testing
             try await client.start("a")
             let seen = Mutex<[String]>([])
             let following = Task {
-                try await agent.client().follow { event in seen.withLock { $0.append("\(event.unit) \(event.status)") } }
+                try await agent.client().follow { event in seen.withLock { $0.append("\(event.unit) \(event.status)") }
+                }
             }
             try await eventually("history is there") { seen.withLock { $0.count } == 2 }
             try await client.complete("a")
@@ -126,7 +132,9 @@ import Testing
         let asked = Mutex(0)
         var router = Router()
         router.immediate(AgentSocketAPI.syncReady) { request, _ in
-            let count = asked.withLock { $0 += 1; return $0 }
+            let count = asked.withLock {
+                $0 += 1; return $0
+            }
             if count == 5 {
                 try units.register("d")
                 try units.complete("d")

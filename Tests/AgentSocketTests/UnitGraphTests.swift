@@ -169,7 +169,9 @@ import Testing
     @Test(arguments: [3, 4, 5])
     func keepsTheLatest(count: Int) {
         var log = EventLog(capacity: 4)
-        let events = (0..<count).map { UnitEvent(unit: "\($0)", status: "pending", at: .init(seconds: 0, nanoseconds: 0)) }
+        let events = (0..<count).map {
+            UnitEvent(unit: "\($0)", status: "pending", at: .init(seconds: 0, nanoseconds: 0))
+        }
         for event in events { log.append(event) }
         #expect(log.read(from: 0) == .events(Array(events.suffix(4)), next: count))
         #expect(log.read(from: count) == .events([], next: count))

@@ -257,7 +257,9 @@ func eventually(_ what: String, _ condition: () async throws -> Bool) async thro
                     return now == last
                 }
                 #expect(seen.sent.withLock { $0 } < 1_000_000)
-                for expected in 1...50_000 as ClosedRange<Int64> { #expect(try await iterator.next()?.value == expected) }
+                for expected in 1...50_000 as ClosedRange<Int64> {
+                    #expect(try await iterator.next()?.value == expected)
+                }
             }
         }
     }

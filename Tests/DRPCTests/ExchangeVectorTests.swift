@@ -30,7 +30,9 @@ import Testing
                     }
                     if let short = variant[key] as? [String: Any] {
                         #expect(streams.last?.readableBytes == short["length"] as? Int)
-                        #expect(hex(streams.last?.getSlice(at: 0, length: 64) ?? .init()) == short["first_64_hex"] as? String)
+                        #expect(
+                            hex(streams.last?.getSlice(at: 0, length: 64) ?? .init()) == short["first_64_hex"]
+                                as? String)
                     }
                 }
                 return Exchange(name: name, client: streams[0], server: streams[1])

@@ -4,7 +4,8 @@ import Testing
 
 @Suite struct ReaderTests {
     private func frame(
-        _ kind: UInt8, _ stream: UInt64, _ message: UInt64, _ data: String = "", done: Bool = true, control: Bool = false
+        _ kind: UInt8, _ stream: UInt64, _ message: UInt64, _ data: String = "", done: Bool = true,
+        control: Bool = false
     ) -> ByteBuffer {
         var buffer = ByteBuffer()
         FrameHeader(
@@ -25,9 +26,10 @@ import Testing
         #expect(result == [Packet(.message, stream: 1, message: 1, data: ByteBuffer(string: "abc"))])
     }
 
-    @Test(arguments: [
-        (1, 1, 1, 1), (2, 1, 1, 9), (1, 5, 1, 4), (1, 1, 0, 2),
-    ] as [(UInt64, UInt64, UInt64, UInt64)])
+    @Test(
+        arguments: [
+            (1, 1, 1, 1), (2, 1, 1, 9), (1, 5, 1, 4), (1, 1, 0, 2),
+        ] as [(UInt64, UInt64, UInt64, UInt64)])
     func idsThatGoBackAreRefused(first: UInt64, firstMessage: UInt64, second: UInt64, secondMessage: UInt64) {
         #expect(throws: DRPCError(.protocolViolation, "")) {
             try read(frame(2, first, firstMessage), frame(2, second, secondMessage))

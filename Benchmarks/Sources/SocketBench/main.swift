@@ -104,7 +104,9 @@ let server = AgentSocketServer(
 try server.bind()
 let running = Task { try await server.run() }
 
-@Sendable func oneConnection(_ path: String, _ group: MultiThreadedEventLoopGroup, _ rounds: Int) async throws -> Distribution {
+@Sendable func oneConnection(_ path: String, _ group: MultiThreadedEventLoopGroup, _ rounds: Int) async throws
+    -> Distribution
+{
     let client = try await AgentSocketClient.connect(path: path, group: group)
     for _ in 0..<2_000 { try await client.ping() }
     var samples: [UInt64] = []
@@ -154,7 +156,8 @@ let running = Task { try await server.run() }
 }
 
 /// From just before the last `complete` until the waiter's `start` was answered.
-@Sendable func wakeUp(_ path: String, _ group: MultiThreadedEventLoopGroup, _ rounds: Int) async throws -> Distribution {
+@Sendable func wakeUp(_ path: String, _ group: MultiThreadedEventLoopGroup, _ rounds: Int) async throws -> Distribution
+{
     let completer = try await AgentSocketClient.connect(path: path, group: group)
     let waiter = try await AgentSocketClient.connect(path: path, group: group)
     var samples: [UInt64] = []
@@ -186,11 +189,15 @@ let floorCalls = floorThroughput(connections: 20, seconds: 3)
 let calls = try await withTaskExecutorPreference(executor) { try await manyConnections(path, clientGroup, 20, 3) }
 
 print("floor, bare socket ping-pong      \(floor.text)")
-print("one call, caller on the loop      \(one.text)   \(rounded(one.at(0.5) / floor.at(0.5)))x floor   (promised p50 ≤ 60 µs)")
+print(
+    "one call, caller on the loop      \(one.text)   \(rounded(one.at(0.5) / floor.at(0.5)))x floor   (promised p50 ≤ 60 µs)"
+)
 print("one call, caller elsewhere        \(hops.text)   \(rounded(hops.at(0.5) / floor.at(0.5)))x floor")
 print("dial + call                       \(dial.text)   (promised ≤ 150 µs)")
 print("complete → waiter started         \(wake.text)   (promised ≤ 50 ms)")
 print("floor, 20 connections, 2 threads  \(Int(floorCalls)) calls/s")
-print("20 connections, 2 loops           \(Int(calls)) calls/s   \(rounded(floorCalls / calls))x fewer than the floor   (promised ≥ 60000)")
+print(
+    "20 connections, 2 loops           \(Int(calls)) calls/s   \(rounded(floorCalls / calls))x fewer than the floor   (promised ≥ 60000)"
+)
 running.cancel()
 try await running.value
