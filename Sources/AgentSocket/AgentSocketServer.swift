@@ -84,7 +84,7 @@ public final class AgentSocketServer: Service {
     /// - Throws: `CoreError` when another process serves the path or something foreign is in the way.
     public func bind() throws {
         try listener.withLock { listener in
-            if listener == nil { listener = try UnixListener.bind(path: configuration.path) }
+            if listener == nil { listener = try UnixListener.bind(path: configuration.path, backlog: Limits.backlog) }
         }
     }
 
@@ -96,6 +96,8 @@ public final class AgentSocketServer: Service {
             self.listener.withLock { $0 = nil }
         }
         let server = try await ServerBootstrap(group: group)
+            // It listens once more on the descriptor, and its default would win.
+            .serverChannelOption(.backlog, value: Limits.backlog)
             .childChannelOption(.maxMessagesPerRead, value: 1)
             .childChannelInitializer { channel in
                 self.serve(channel)

@@ -3,6 +3,9 @@ public enum Limits {
     /// Connections served at once. A further one takes the place of the one that has been idle
     /// longest; where all have a call running it is refused.
     public static let connections = 1_024
+    /// Connections that may wait to be accepted. A unix socket refuses more at once (EAGAIN), which
+    /// existing clients report as a failure, so all that can be served may also wait.
+    public static let backlog: Int32 = 1_024
     /// Units and dependencies by name. Registering more fails.
     public static let units = 10_000
     /// Edges of the graph. Wanting more fails.

@@ -1,4 +1,5 @@
 import AgentCore
+import Glibc
 import NIOCore
 import NIOPosix
 import SwiftProtobuf
@@ -32,27 +33,44 @@ public final class RPCClient: Sendable {
         unixPath: String, group: any EventLoopGroup, timeout: TimeAmount = .seconds(10),
         cancelStyle: CancelStyle = .closeTransport
     ) async throws -> RPCClient {
-        let box = group.next().makePromise(of: RPCClient.self)
+        let deadline = NIODeadline.now() + timeout
+        var pause = TimeAmount.milliseconds(2)
+        while true {
+            do {
+                return try await connectOnce(unixPath, group, timeout, cancelStyle)
+            } catch let error as IOError where error.errnoCode == EAGAIN && NIODeadline.now() + pause < deadline {
+                // So many clients wait to be accepted that the kernel takes no more just now.
+                try await group.any().scheduleTask(in: pause) {}.futureResult.get()
+                pause = min(pause * 2, .milliseconds(100))
+            } catch let error as IOError {
+                throw DRPCError(.closed, "cannot connect to \(unixPath): \(errnoText(error.errnoCode))", cause: error)
+            } catch {
+                throw DRPCError(.closed, "cannot connect to \(unixPath)", cause: error)
+            }
+        }
+    }
+
+    private static func connectOnce(
+        _ unixPath: String, _ group: any EventLoopGroup, _ timeout: TimeAmount, _ cancelStyle: CancelStyle
+    ) async throws -> RPCClient {
+        let loop = group.any()
+        let client = loop.makePromise(of: RPCClient.self)
         do {
-            let channel = try await ClientBootstrap(group: group)
+            _ = try await ClientBootstrap(group: loop)
                 .connectTimeout(timeout)
-                // A request is one read: asking again would only cost a system call.
+                // A reply is one read: asking again would only cost a system call.
                 .channelOption(.maxMessagesPerRead, value: 1)
                 .channelInitializer { channel in
-                    let client = attach(to: channel, cancelStyle: cancelStyle)
-                    client.cascade(to: box)
-                    return client.map { _ in }
+                    let attached = attach(to: channel, cancelStyle: cancelStyle)
+                    attached.cascade(to: client)
+                    return attached.map { _ in }
                 }
                 .connect(unixDomainSocketPath: unixPath).get()
-            _ = channel
-            return try await box.futureResult.get()
         } catch {
-            box.fail(error)
-            if let io = error as? IOError {
-                throw DRPCError(.closed, "cannot connect to \(unixPath): \(errnoText(io.errnoCode))", cause: error)
-            }
-            throw DRPCError(.closed, "cannot connect to \(unixPath)", cause: error)
+            client.fail(error)
+            throw error
         }
+        return try await client.futureResult.get()
     }
 
     /// The loop that the connection lives on.

@@ -3,6 +3,7 @@ import DRPC
 import Foundation
 import Glibc
 import NIOCore
+import NIOPosix
 import Testing
 
 @testable import AgentSocket
@@ -34,6 +35,36 @@ import Testing
                 logger: .init(label: "second"), metrics: MetricsRegistry())
             #expect(throws: CoreError(.socketInUse, "")) { try second.bind() }
         }
+    }
+
+    @Test func whatIsInTheWay() async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let path = "/tmp/i3-\(UUID().uuidString.prefix(8)).sock"
+        func server() -> AgentSocketServer {
+            AgentSocketServer(
+                configuration: .init(path: path), units: UnitStore(), group: group, logger: .init(label: "test"),
+                metrics: MetricsRegistry())
+        }
+        // Not a socket: never deleted.
+        try "precious".write(toFile: path, atomically: false, encoding: .utf8)
+        #expect(throws: CoreError(.pathOccupied, "")) { try server().bind() }
+        #expect(try String(contentsOfFile: path, encoding: .utf8) == "precious")
+        unlink(path)
+        // A socket that nobody listens on any more: replaced, and served.
+        close(try UnixListener.bind(path: path).descriptor)
+        let running = server()
+        try running.bind()
+        let run = Task { try await running.run() }
+        let client = try await AgentSocketClient.connect(path: path, group: group)
+        try await client.ping()
+        // What took the file's place is not ours to remove.
+        unlink(path)
+        try "theirs".write(toFile: path, atomically: false, encoding: .utf8)
+        run.cancel()
+        try await run.value
+        #expect(try String(contentsOfFile: path, encoding: .utf8) == "theirs")
+        unlink(path)
+        try await group.shutdownGracefully()
     }
 
     @Test(arguments: [3, 4, 5])
