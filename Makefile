@@ -25,7 +25,9 @@ format:
 
 bench: build
 	$(SWIFT) build -c release --package-path Benchmarks --product ProcessBench
+	$(SWIFT) build -c release --package-path Benchmarks --product SocketBench
 	Benchmarks/.build/release/ProcessBench $(RELEASE)
+	Benchmarks/.build/release/SocketBench
 
 proto: deps-proto
 	scripts/proto.sh

@@ -10,7 +10,11 @@ let strict: [SwiftSetting] = [
 let package = Package(
     name: "workspace-agent",
     products: [
-        .executable(name: "workspace-agent", targets: ["WorkspaceAgent"])
+        .executable(name: "workspace-agent", targets: ["WorkspaceAgent"]),
+        // For the benchmarks and the fuzzers, which are packages of their own.
+        .library(name: "AgentCore", targets: ["AgentCore"]),
+        .library(name: "AgentSocket", targets: ["AgentSocket"]),
+        .library(name: "DRPC", targets: ["DRPC"]),
     ],
     dependencies: [
         // `traits: []` keeps full Foundation out of the binary: see docs/decisions.md.
@@ -18,6 +22,7 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-nio.git", from: "2.101.2"),
         .package(url: "https://github.com/apple/swift-nio-extras.git", from: "1.35.2"),
         .package(url: "https://github.com/apple/swift-http-types.git", from: "1.8.0", traits: []),
+        .package(url: "https://github.com/apple/swift-protobuf.git", from: "1.39.0", traits: []),
         .package(url: "https://github.com/apple/swift-log.git", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-metrics.git", from: "2.13.0"),
         .package(url: "https://github.com/apple/swift-argument-parser.git", from: "1.8.2"),
@@ -72,13 +77,47 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        .target(
+            name: "AgentProto",
+            dependencies: [.product(name: "SwiftProtobuf", package: "swift-protobuf")],
+            swiftSettings: strict
+        ),
+        .target(
+            name: "DRPC",
+            dependencies: [
+                "AgentCore",
+                .product(name: "DequeModule", package: "swift-collections"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            swiftSettings: strict
+        ),
+        .target(
+            name: "AgentSocket",
+            dependencies: [
+                "AgentCore",
+                "AgentProto",
+                "CPlatform",
+                "DRPC",
+                .product(name: "DequeModule", package: "swift-collections"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            swiftSettings: strict
+        ),
         .executableTarget(
             name: "WorkspaceAgent",
             dependencies: [
                 "AgentCore",
                 "AgentHTTP",
                 "AgentProc",
+                "AgentSocket",
                 "CPlatform",
+                "DRPC",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Metrics", package: "swift-metrics"),
                 .product(name: "Logging", package: "swift-log"),
@@ -128,6 +167,40 @@ let package = Package(
         .testTarget(
             name: "IntegrationTests",
             dependencies: ["AgentTestSupport", "CPlatform", "WorkspaceAgent"],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "DRPCTests",
+            dependencies: [
+                "AgentCore",
+                "DRPC",
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOEmbedded", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            exclude: ["Vectors"],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "AgentProtoTests",
+            dependencies: ["AgentProto", .product(name: "SwiftProtobuf", package: "swift-protobuf")],
+            exclude: ["Vectors"],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "AgentSocketTests",
+            dependencies: [
+                "AgentCore",
+                "AgentProto",
+                "AgentSocket",
+                "DRPC",
+                // Built for the tests that run the commands.
+                "WorkspaceAgent",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+            ],
             swiftSettings: strict
         ),
     ]

@@ -2,13 +2,29 @@
 
 import PackageDescription
 
+let strict: [SwiftSetting] = [.swiftLanguageMode(.v6), .enableUpcomingFeature("ExistentialAny")]
+
 // A package of its own, so that nothing it needs reaches users.
 let package = Package(
     name: "Benchmarks",
+    dependencies: [
+        .package(name: "workspace-agent", path: ".."),
+        .package(url: "https://github.com/apple/swift-nio.git", from: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-log.git", from: "1.16.2"),
+    ],
     targets: [
+        // Drives the release binary and needs nothing else.
+        .executableTarget(name: "ProcessBench", swiftSettings: strict),
         .executableTarget(
-            name: "ProcessBench",
-            swiftSettings: [.swiftLanguageMode(.v6), .enableUpcomingFeature("ExistentialAny")]
-        )
+            name: "SocketBench",
+            dependencies: [
+                .product(name: "AgentCore", package: "workspace-agent"),
+                .product(name: "AgentSocket", package: "workspace-agent"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "Logging", package: "swift-log"),
+            ],
+            swiftSettings: strict
+        ),
     ]
 )

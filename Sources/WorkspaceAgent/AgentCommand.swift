@@ -32,6 +32,9 @@ struct AgentCommand: ParsableCommand {
     @Option(help: "Further name accepted in Host; repeatable. [WORKSPACE_AGENT_HTTP_ALLOWED_HOST, commas]")
     var httpAllowedHost: [String] = []
 
+    @Option(help: "The agent socket; default /tmp/coder-agent.sock. [CODER_AGENT_SOCKET_PATH]")
+    var socketPath: String?
+
     @Option(help: "Directory for state. [WORKSPACE_AGENT_STATE_DIR]")
     var stateDir: String?
 

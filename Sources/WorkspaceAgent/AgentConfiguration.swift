@@ -1,5 +1,6 @@
 import AgentCore
 import AgentProc
+import AgentSocket
 import Glibc
 import Logging
 import NIOCore
@@ -57,6 +58,8 @@ struct AgentConfiguration: Sendable {
     var httpTokenFile: String?
     var httpAuth: HTTPAuth
     var allowedHosts: Set<String>
+    /// nil serves no agent socket.
+    var agentSocket: String?
     var stateDirectory: String
     var directory: String
     var logHuman: String
@@ -109,6 +112,11 @@ struct AgentConfiguration: Sendable {
                     + "name an address, or add --http-auth-none-i-understand")
         }
         allowedHosts = Set(list(command.httpAllowedHost, "WORKSPACE_AGENT_HTTP_ALLOWED_HOST"))
+
+        let socketPath =
+            present(command.socketPath, "CODER_AGENT_SOCKET_PATH") ?? AgentSocketServer.Configuration.defaultPath
+        let served = environment["CODER_AGENT_SOCKET_SERVER_ENABLED"]?.lowercased() ?? ""
+        agentSocket = ["false", "0", "no"].contains(served) ? nil : socketPath
 
         stateDirectory =
             present(command.stateDir, "WORKSPACE_AGENT_STATE_DIR") ?? Self.defaultStateDirectory(environment)

@@ -1,6 +1,7 @@
 import AgentCore
 import AgentHTTP
 import AgentProc
+import AgentSocket
 import CPlatform
 import Glibc
 import Logging
@@ -112,6 +113,10 @@ enum Daemon {
             throw error
         }
         var services: [any Service] = [ProcessService(manager: processes.manager), server]
+        if let socket = agentSocket(configuration, group, metrics, health, logger) {
+            services.append(socket.server)
+            listeners.descriptions.append("agent socket \(socket.path)")
+        }
         if let address = configuration.prometheusAddress {
             let only = try await metricsServer(address, metrics, health, group, pool, logger)
             services.append(only)
@@ -174,6 +179,25 @@ enum Daemon {
             logger: logger)
         manager.setAfterReap { reaper.reap() }
         return Processes(manager: manager, reactor: reactor, stop: stop, reaper: reaper)
+    }
+
+    /// A socket that cannot be had is no reason to withhold everything else: it is logged and shown by
+    /// /healthz.
+    private static func agentSocket(
+        _ configuration: AgentConfiguration, _ group: any EventLoopGroup, _ metrics: MetricsRegistry,
+        _ health: HealthRegistry, _ logger: Logger
+    ) -> (server: AgentSocketServer, path: String)? {
+        guard let path = configuration.agentSocket else { return nil }
+        let server = AgentSocketServer(
+            configuration: .init(path: path), units: UnitStore(), group: group, logger: logger, metrics: metrics)
+        do {
+            try server.bind()
+            return (server, path)
+        } catch {
+            logger.error("the agent socket is not served", metadata: ["error": "\(error)"])
+            health.set("agent socket", .init("agent socket: \(error)"))
+            return nil
+        }
     }
 
     private static func metricsServer(

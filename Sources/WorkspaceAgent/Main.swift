@@ -14,7 +14,7 @@ struct WorkspaceAgent: AsyncParsableCommand {
               workspace-agent agent --http-address 127.0.0.1:7717
             """,
         version: "workspace-agent \(BuildInfo.version)",
-        subcommands: [AgentCommand.self, VersionCommand.self])
+        subcommands: [AgentCommand.self, ExpCommand.self, SyncCommand.self, VersionCommand.self])
 
     static func main() async {
         do {
@@ -24,6 +24,9 @@ struct WorkspaceAgent: AsyncParsableCommand {
             } else {
                 try command.run()
             }
+        } catch let code as ExitCode {
+            // The command has said what is wrong.
+            Glibc.exit(code.rawValue)
         } catch let failure as CommandFailure {
             complain(failure.message)
             Glibc.exit(failure.code)

@@ -42,6 +42,7 @@ public final class DaemonProcess {
         var line = wrapper + [Self.binary, "agent", "--http-socket", socket]
         if tcp { line += ["--http-address", "127.0.0.1:0"] }
         line += ["--state-dir", "\(directory.path)/state", "--log-dir", "\(directory.path)/log"]
+        line += ["--socket-path", "\(directory.path)/agent.sock"]
         line += ["--log-human", "\(directory.path)/human.log"]
         line += arguments
         var variables = ProcessInfo.processInfo.environment

@@ -25,7 +25,7 @@ final class Daemon {
         setenv("NOTIFY_SOCKET", "\(directory)/notify", 1)
         let arguments = [
             binary, "agent", "--http-socket", socket, "--state-dir", "\(directory)/state", "--log-dir", directory,
-            "--log-human", "\(directory)/log",
+            "--log-human", "\(directory)/log", "--socket-path", "\(directory)/agent.sock",
         ]
         var argv: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
         defer { for pointer in argv { free(pointer) } }

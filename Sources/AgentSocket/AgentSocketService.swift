@@ -1,0 +1,170 @@
+import AgentCore
+import AgentProto
+import DRPC
+import SwiftProtobuf
+
+/// What the rpcs of the agent socket do. The texts of its errors are a contract: existing clients
+/// print them and scripts match them.
+package struct AgentSocketService: Sendable {
+    private let units: UnitStore
+    private let forwarder: any AppStatusForwarder
+
+    package init(units: UnitStore, forwarder: any AppStatusForwarder = OfflineForwarder()) {
+        self.units = units
+        self.forwarder = forwarder
+    }
+
+    /// The service's rpcs.
+    package func router() -> Router {
+        var router = Router()
+        router.immediate(AgentSocketAPI.ping) { _, _ in .init() }
+        router.immediate(AgentSocketAPI.syncStart) { request, _ in try start(request.unit) }
+        router.immediate(AgentSocketAPI.syncWant) { request, _ in try want(request.unit, request.dependsOn) }
+        router.immediate(AgentSocketAPI.syncComplete) { request, _ in try complete(request.unit) }
+        router.immediate(AgentSocketAPI.syncReady) { request, _ in
+            try requireUnit(request.unit)
+            return .with { $0.ready = units.isReady(request.unit) }
+        }
+        router.immediate(AgentSocketAPI.syncStatus) { request, _ in
+            try requireUnit(request.unit)
+            return Self.response(units.report(request.unit))
+        }
+        router.immediate(AgentSocketAPI.syncList) { _, _ in
+            .with { response in
+                response.units = units.list().map { report in
+                    .with {
+                        $0.unit = report.unit
+                        $0.status = report.status
+                        $0.isReady = report.isReady
+                    }
+                }
+            }
+        }
+        router.unary(AgentSocketAPI.updateAppStatus) { request, _ in
+            try await forwarder.updateAppStatus(request)
+        }
+        router.serverStreaming(AgentSocketAPI.syncWait) { request, responses, _ in
+            try await wait(request.unit, responses)
+        }
+        router.serverStreaming(AgentSocketAPI.syncEvents) { request, responses, _ in
+            try await sendEvents(historyOnly: request.historyOnly, responses)
+        }
+        return router
+    }
+
+    private func start(_ unit: String) throws -> Coder_Agentsocket_V1_SyncStartResponse {
+        do {
+            try units.register(unit)
+        } catch {
+            throw Self.failure("SyncStart: registering unit \(goQuoted(unit)): \(error)")
+        }
+        do {
+            try units.start(unit)
+        } catch  where error == .notReady {
+            throw Self.failure("cannot start unit \(goQuoted(unit)): \(error)")
+        } catch {
+            throw Self.failure(
+                "cannot start unit \(goQuoted(unit)): checking status for unit \(goQuoted(unit)): \(error)")
+        }
+        return .init()
+    }
+
+    private func want(_ unit: String, _ dependency: String) throws -> Coder_Agentsocket_V1_SyncWantResponse {
+        do {
+            try units.register(unit)
+        } catch {
+            throw Self.failure("cannot add dependency: registering unit \(goQuoted(unit)): \(error)")
+        }
+        guard !dependency.isEmpty else {
+            throw Self.failure(
+                "cannot add dependency: dependency name cannot be empty: \(UnitError.nameRequired)")
+        }
+        do {
+            try units.want(unit, dependency)
+        } catch {
+            throw Self.failure(
+                "cannot add dependency: adding edge for unit \(goQuoted(unit)): failed to add dependency\n"
+                    + "adding edge (\(unit) -> \(dependency)): \(error)")
+        }
+        return .init()
+    }
+
+    private func complete(_ unit: String) throws -> Coder_Agentsocket_V1_SyncCompleteResponse {
+        guard !unit.isEmpty else {
+            throw Self.failure("cannot complete unit \"\": updating status for unit \"\": \(UnitError.nameRequired)")
+        }
+        do {
+            try units.complete(unit)
+        } catch  where error == .notFound {
+            throw Self.failure(
+                "cannot complete unit \(goQuoted(unit)): unit \(goQuoted(unit)) must be registered first: \(error)")
+        } catch {
+            throw Self.failure(
+                "cannot complete unit \(goQuoted(unit)): checking status for unit \(goQuoted(unit)): \(error)")
+        }
+        return .init()
+    }
+
+    private func requireUnit(_ unit: String) throws {
+        guard unit.isEmpty else { return }
+        throw Self.failure("cannot check readiness: unit ID cannot be empty: \(UnitError.nameRequired)")
+    }
+
+    private func wait(
+        _ unit: String, _ responses: ResponseWriter<Coder_Agentsocket_V1_SyncStatusResponse>
+    ) async throws {
+        try requireUnit(unit)
+        while true {
+            let (report, revision) = units.versioned(unit)
+            try await responses.send(Self.response(report))
+            if report.isReady { return }
+            try await units.changed(unit, since: revision)
+        }
+    }
+
+    private func sendEvents(
+        historyOnly: Bool, _ responses: ResponseWriter<Coder_Agentsocket_V1_UnitEvent>
+    ) async throws {
+        // Events that come while the history is sent would make a busy one endless.
+        let end = historyOnly ? units.nextEvent : Int.max
+        var number = 0
+        while number < end {
+            switch units.events(from: number) {
+            case .lost(let count):
+                throw Self.failure("SyncEvents: \(count) events were forgotten before they were read")
+            case .events(let events, let next):
+                for event in events {
+                    try await responses.send(
+                        .with {
+                            $0.unit = event.unit
+                            $0.status = event.status
+                            $0.at = .with {
+                                $0.seconds = event.at.seconds
+                                $0.nanos = event.at.nanoseconds
+                            }
+                        })
+                }
+                number = next
+                if events.isEmpty { try await units.happened(number) }
+            }
+        }
+    }
+
+    static func response(_ report: UnitReport) -> Coder_Agentsocket_V1_SyncStatusResponse {
+        .with { response in
+            response.status = report.status
+            response.isReady = report.isReady
+            response.dependencies = report.dependencies.map { dependency in
+                .with {
+                    $0.unit = report.unit
+                    $0.dependsOn = dependency.dependsOn
+                    $0.requiredStatus = dependency.requiredStatus
+                    $0.currentStatus = dependency.currentStatus
+                    $0.isSatisfied = dependency.isSatisfied
+                }
+            }
+        }
+    }
+
+    private static func failure(_ text: String) -> DRPCError { DRPCError(.remote(0), text) }
+}

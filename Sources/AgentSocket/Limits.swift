@@ -1,0 +1,21 @@
+/// Every bound of the agent socket, and what happens at it. The RPC's own are in DRPC's `Limits`.
+public enum Limits {
+    /// Connections served at once. A further one takes the place of the one that has been idle
+    /// longest; where all have a call running it is refused.
+    public static let connections = 1_024
+    /// Connections that may wait to be accepted. A unix socket refuses more at once (EAGAIN), which
+    /// existing clients report as a failure, so all that can be served may also wait.
+    public static let backlog: Int32 = 1_024
+    /// Units and dependencies by name. Registering more fails.
+    public static let units = 10_000
+    /// Edges of the graph. Wanting more fails.
+    public static let edges = 100_000
+    /// Dependencies of one unit. Wanting more fails.
+    public static let dependenciesPerUnit = 4_096
+    /// UTF-8 bytes of a unit's name. A longer one is refused.
+    public static let nameBytes = 4_096
+    /// Events kept for `SyncEvents`. The oldest are forgotten; a reader that needed one is told.
+    public static let events = 16_384
+    /// Events that one reader is handed at a time.
+    public static let eventBatch = 256
+}

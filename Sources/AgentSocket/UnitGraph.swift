@@ -1,0 +1,212 @@
+/// How far a registered unit is.
+public enum UnitState: String, Sendable, CaseIterable {
+    case pending
+    case started
+    case completed
+}
+
+/// What is known of one unit and of what it wants.
+public struct UnitReport: Sendable, Equatable {
+    /// One edge.
+    public struct Dependency: Sendable, Equatable {
+        public var dependsOn: String
+        /// Always `completed` today.
+        public var requiredStatus: String
+        /// Empty when the dependency is not registered.
+        public var currentStatus: String
+        public var isSatisfied: Bool
+
+        public init(dependsOn: String, requiredStatus: String, currentStatus: String, isSatisfied: Bool) {
+            self.dependsOn = dependsOn
+            self.requiredStatus = requiredStatus
+            self.currentStatus = currentStatus
+            self.isSatisfied = isSatisfied
+        }
+    }
+
+    public var unit: String
+    /// Empty when the unit is not registered.
+    public var status: String
+    public var isReady: Bool
+    /// Ordered by name.
+    public var dependencies: [Dependency]
+
+    public init(unit: String, status: String, isReady: Bool, dependencies: [Dependency] = []) {
+        self.unit = unit
+        self.status = status
+        self.isReady = isReady
+        self.dependencies = dependencies
+    }
+}
+
+/// Units and what each wants to be completed before it starts. A value: no locks, no clock.
+///
+/// How many wanted units are missing is counted at each unit as edges and states change, so asking
+/// for readiness costs nothing however large the graph is. Lists come ordered by name.
+public struct UnitGraph: Sendable {
+    private struct Node {
+        let name: UnitName
+        /// Nil for a unit that is wanted by another and not registered itself.
+        var state: UnitState?
+        var dependencies: [Int] = []
+        var dependents: [Int] = []
+        /// Of `dependencies`, those that are not completed.
+        var missing = 0
+        /// The graph's revision when something of this unit's report changed last.
+        var revision: UInt64 = 0
+    }
+
+    private var nodes: [Node] = []
+    private var index: [UnitName: Int] = [:]
+    /// Registered units, ordered by name.
+    private var registered: [Int] = []
+    private var edges = 0
+    private var revision: UInt64 = 0
+
+    public init() {}
+
+    /// Registered units.
+    public var count: Int { registered.count }
+    /// Edges between units.
+    public var edgeCount: Int { edges }
+
+    /// Registers a unit as pending.
+    /// - Returns: false when it was registered before; that is fine.
+    @discardableResult
+    public mutating func register(_ name: UnitName) throws(UnitError) -> Bool {
+        let id = try node(name)
+        guard nodes[id].state == nil else { return false }
+        nodes[id].state = .pending
+        registered.insert(id, at: insertionPoint(name))
+        touch(id)
+        return true
+    }
+
+    /// Adds the edge "unit wants dependency to be completed". The unit must be registered; the
+    /// dependency need not. An edge that is there already is fine.
+    public mutating func want(_ unit: UnitName, _ dependency: UnitName) throws(UnitError) {
+        guard let from = index[unit], nodes[from].state != nil else { throw .notFound }
+        if dependency == unit { throw .cycle }
+        if let to = index[dependency] {
+            if nodes[from].dependencies.contains(to) { return }
+            if reaches(from: to, to: from) { throw .cycle }
+        }
+        guard nodes[from].dependencies.count < Limits.dependenciesPerUnit else {
+            throw UnitError(.limit, "a unit can have \(Limits.dependenciesPerUnit) dependencies")
+        }
+        guard edges < Limits.edges else { throw UnitError(.limit, "there can be \(Limits.edges) dependencies") }
+        let to = try node(dependency)
+        nodes[from].dependencies.append(to)
+        nodes[to].dependents.append(from)
+        edges += 1
+        if nodes[to].state != .completed { nodes[from].missing += 1 }
+        revision += 1
+        nodes[from].revision = revision
+    }
+
+    /// Moves a registered unit to `started`, which takes that it is ready.
+    public mutating func start(_ unit: UnitName) throws(UnitError) {
+        guard let id = index[unit], nodes[id].state != nil else { throw .notFound }
+        guard nodes[id].missing == 0 else { throw .notReady }
+        try move(id, to: .started)
+    }
+
+    /// Moves a registered unit to `completed`.
+    public mutating func complete(_ unit: UnitName) throws(UnitError) {
+        guard let id = index[unit], nodes[id].state != nil else { throw .notFound }
+        try move(id, to: .completed)
+    }
+
+    /// Whether all that the unit wants is completed. True for a unit that nobody registered.
+    public func isReady(_ unit: UnitName) -> Bool {
+        index[unit].map { nodes[$0].missing == 0 } ?? true
+    }
+
+    /// The unit's state, or nil when it is not registered.
+    public func state(_ unit: UnitName) -> UnitState? { index[unit].flatMap { nodes[$0].state } }
+
+    /// Grows whenever the unit's report changes; 0 for a name that nothing mentioned.
+    public func revision(_ unit: UnitName) -> UInt64 { index[unit].map { nodes[$0].revision } ?? 0 }
+
+    /// All that is known of the unit.
+    public func report(_ unit: UnitName) -> UnitReport {
+        guard let id = index[unit] else { return UnitReport(unit: unit.text, status: "", isReady: true) }
+        let node = nodes[id]
+        let dependencies = node.dependencies.sorted { nodes[$0].name < nodes[$1].name }.map { dependency in
+            let state = nodes[dependency].state
+            return UnitReport.Dependency(
+                dependsOn: nodes[dependency].name.text, requiredStatus: UnitState.completed.rawValue,
+                currentStatus: state?.rawValue ?? "", isSatisfied: state == .completed)
+        }
+        return UnitReport(
+            unit: node.name.text, status: node.state?.rawValue ?? "", isReady: node.missing == 0,
+            dependencies: dependencies)
+    }
+
+    /// The registered units without their dependencies, ordered by name.
+    public func list() -> [UnitReport] {
+        registered.map { id in
+            UnitReport(
+                unit: nodes[id].name.text, status: nodes[id].state?.rawValue ?? "", isReady: nodes[id].missing == 0)
+        }
+    }
+
+    /// Names of the units that want this one.
+    public func dependents(_ unit: UnitName) -> [UnitName] {
+        index[unit].map { nodes[$0].dependents.map { nodes[$0].name } } ?? []
+    }
+
+    private mutating func move(_ id: Int, to state: UnitState) throws(UnitError) {
+        guard let old = nodes[id].state, old != state else { throw .sameStatus }
+        nodes[id].state = state
+        let change = (old == .completed ? 1 : 0) - (state == .completed ? 1 : 0)
+        if change != 0 {
+            for dependent in nodes[id].dependents { nodes[dependent].missing += change }
+        }
+        touch(id)
+    }
+
+    /// Notes that the unit's state changed, which its dependents' reports show, too.
+    private mutating func touch(_ id: Int) {
+        revision += 1
+        nodes[id].revision = revision
+        for dependent in nodes[id].dependents { nodes[dependent].revision = revision }
+    }
+
+    private mutating func node(_ name: UnitName) throws(UnitError) -> Int {
+        if let known = index[name] { return known }
+        guard !name.text.isEmpty else { throw .nameRequired }
+        guard name.text.utf8.count <= Limits.nameBytes else {
+            throw UnitError(.limit, "a unit name can have \(Limits.nameBytes) bytes")
+        }
+        guard nodes.count < Limits.units else { throw UnitError(.limit, "there can be \(Limits.units) units") }
+        nodes.append(Node(name: name))
+        index[name] = nodes.count - 1
+        return nodes.count - 1
+    }
+
+    /// Where the name belongs in `registered`.
+    private func insertionPoint(_ name: UnitName) -> Int {
+        var (low, high) = (0, registered.count)
+        while low < high {
+            let middle = (low + high) / 2
+            if nodes[registered[middle]].name < name { low = middle + 1 } else { high = middle }
+        }
+        return low
+    }
+
+    /// Whether `goal` is among what `start` wants, directly or through others.
+    private func reaches(from start: Int, to goal: Int) -> Bool {
+        // A unit that nobody wants can't be reached, which is so for nearly every new edge.
+        guard !nodes[goal].dependents.isEmpty else { return false }
+        var seen = [Bool](repeating: false, count: nodes.count)
+        var stack = [start]
+        while let id = stack.popLast() {
+            if id == goal { return true }
+            if seen[id] { continue }
+            seen[id] = true
+            stack.append(contentsOf: nodes[id].dependencies)
+        }
+        return false
+    }
+}

@@ -1,0 +1,174 @@
+import Glibc
+import Synchronization
+
+/// The one unit graph of the daemon, with what happened to it and who waits for it.
+///
+/// Everything is in one locked box. Tasks that wait are woken after the lock was left; each looks
+/// again and waits on, so a wake-up too many does no harm.
+public final class UnitStore: Sendable {
+    private typealias Waiter = CheckedContinuation<Void, any Error>
+
+    private struct State {
+        var graph = UnitGraph()
+        var events: EventLog
+        /// Who waits for a change of a unit's report.
+        var unitWaiters: [UnitName: [UInt64: Waiter]] = [:]
+        /// Who waits for the next event.
+        var eventWaiters: [UInt64: Waiter] = [:]
+        var nextWaiter: UInt64 = 0
+
+        mutating func takeWaiters(of units: [UnitName], andEvents: Bool) -> [Waiter] {
+            var woken: [Waiter] = []
+            for unit in units {
+                if let waiters = unitWaiters.removeValue(forKey: unit) { woken += waiters.values }
+            }
+            if andEvents {
+                woken += eventWaiters.values
+                eventWaiters.removeAll()
+            }
+            return woken
+        }
+    }
+
+    private let state: Mutex<State>
+    private let now: @Sendable () -> UnitInstant
+
+    /// - Parameter now: the wall clock, for the events.
+    public init(now: @escaping @Sendable () -> UnitInstant = UnitStore.wallClock) {
+        self.now = now
+        state = Mutex(State(events: EventLog()))
+    }
+
+    init(eventCapacity: Int, now: @escaping @Sendable () -> UnitInstant = UnitStore.wallClock) {
+        self.now = now
+        state = Mutex(State(events: EventLog(capacity: eventCapacity)))
+    }
+
+    /// The time of day.
+    public static func wallClock() -> UnitInstant {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return UnitInstant(seconds: Int64(time.tv_sec), nanoseconds: Int32(time.tv_nsec))
+    }
+
+    /// Registered units.
+    public var count: Int { state.withLock { $0.graph.count } }
+    /// Events that were forgotten for newer ones.
+    public var forgottenEvents: Int { state.withLock { $0.events.forgotten } }
+    /// Tasks that wait for a change.
+    var waiting: Int {
+        state.withLock { $0.eventWaiters.count + $0.unitWaiters.values.reduce(0) { $0 + $1.count } }
+    }
+
+    /// Registers a unit. See ``UnitGraph/register(_:)``.
+    public func register(_ unit: String) throws(UnitError) {
+        try change(unit) { (graph, name) throws(UnitError) in try graph.register(name) ? .pending : nil }
+    }
+
+    /// Adds an edge. See ``UnitGraph/want(_:_:)``.
+    public func want(_ unit: String, _ dependency: String) throws(UnitError) {
+        try change(unit) { (graph, name) throws(UnitError) in
+            try graph.want(name, UnitName(dependency))
+            return nil
+        }
+    }
+
+    /// Starts a registered unit. See ``UnitGraph/start(_:)``.
+    public func start(_ unit: String) throws(UnitError) {
+        try change(unit) { (graph, name) throws(UnitError) in
+            try graph.start(name)
+            return .started
+        }
+    }
+
+    /// Completes a registered unit. See ``UnitGraph/complete(_:)``.
+    public func complete(_ unit: String) throws(UnitError) {
+        try change(unit) { (graph, name) throws(UnitError) in
+            try graph.complete(name)
+            return .completed
+        }
+    }
+
+    /// Whether all that the unit wants is completed.
+    public func isReady(_ unit: String) -> Bool { state.withLock { $0.graph.isReady(UnitName(unit)) } }
+
+    /// All that is known of the unit.
+    public func report(_ unit: String) -> UnitReport { state.withLock { $0.graph.report(UnitName(unit)) } }
+
+    /// The registered units, ordered by name.
+    public func list() -> [UnitReport] { state.withLock { $0.graph.list() } }
+
+    /// The unit's report and its revision, for ``changed(_:since:)``.
+    func versioned(_ unit: String) -> (report: UnitReport, revision: UInt64) {
+        let name = UnitName(unit)
+        return state.withLock { ($0.graph.report(name), $0.graph.revision(name)) }
+    }
+
+    /// Waits until the unit's report differs from the one with this revision.
+    func changed(_ unit: String, since revision: UInt64) async throws {
+        let name = UnitName(unit)
+        try await wait { state, id, waiter in
+            guard state.graph.revision(name) == revision else { return false }
+            state.unitWaiters[name, default: [:]][id] = waiter
+            return true
+        } cancel: { state, id in
+            let waiter = state.unitWaiters[name]?.removeValue(forKey: id)
+            if state.unitWaiters[name]?.isEmpty == true { state.unitWaiters[name] = nil }
+            return waiter
+        }
+    }
+
+    /// Events from a number on. Begin with 0 for all that are kept.
+    func events(from number: Int) -> EventLog.Batch { state.withLock { $0.events.read(from: number) } }
+
+    /// The number that the next event gets.
+    var nextEvent: Int { state.withLock { $0.events.next } }
+
+    /// Waits until there is an event with this number.
+    func happened(_ number: Int) async throws {
+        try await wait { state, id, waiter in
+            guard state.events.next <= number else { return false }
+            state.eventWaiters[id] = waiter
+            return true
+        } cancel: { state, id in
+            state.eventWaiters.removeValue(forKey: id)
+        }
+    }
+
+    /// Does something to the graph and wakes whom it concerns.
+    private func change(
+        _ unit: String, _ body: (inout UnitGraph, UnitName) throws(UnitError) -> UnitState?
+    ) throws(UnitError) {
+        let name = UnitName(unit)
+        let at = now()
+        let woken = try state.withLock { state throws(UnitError) -> [Waiter] in
+            let event = try body(&state.graph, name)
+            if let event { state.events.append(UnitEvent(unit: unit, status: event.rawValue, at: at)) }
+            if state.unitWaiters.isEmpty { return state.takeWaiters(of: [], andEvents: event != nil) }
+            return state.takeWaiters(of: [name] + state.graph.dependents(name), andEvents: event != nil)
+        }
+        for waiter in woken { waiter.resume() }
+    }
+
+    private func wait(
+        _ enlist: @Sendable (inout State, UInt64, Waiter) -> Bool,
+        cancel: @escaping @Sendable (inout State, UInt64) -> Waiter?
+    ) async throws {
+        let id = state.withLock { state -> UInt64 in
+            state.nextWaiter += 1
+            return state.nextWaiter
+        }
+        try await withTaskCancellationHandler {
+            try await withCheckedThrowingContinuation { waiter in
+                let enlisted = state.withLock { state in
+                    // Looked at under the lock: a cancellation that came before found nobody to wake.
+                    !Task.isCancelled && enlist(&state, id, waiter)
+                }
+                if !enlisted { waiter.resume() }
+            }
+            try Task.checkCancellation()
+        } onCancel: {
+            state.withLock { cancel(&$0, id) }?.resume(throwing: CancellationError())
+        }
+    }
+}

@@ -1,0 +1,29 @@
+/// Every bound of the RPC, and what happens at it.
+public enum Limits {
+    /// Data bytes of one packet. A longer one ends the connection when a peer sends it, and fails
+    /// the call when we would.
+    public static let packetBytes = 4_194_304
+    /// Data bytes that we put into one frame; more are split. A peer may send longer frames.
+    public static let frameDataBytes = 65_536
+    /// Bytes of one varint. A longer one ends the connection.
+    public static let varintBytes = 10
+    /// Text of an error answer, so that it fits one frame with its code; longer text is cut.
+    public static let errorTextBytes = frameDataBytes - 8
+    /// Messages of a stream that wait for their reader. The connection isn't read while so many do.
+    public static let queuedMessages = 16
+    /// Bytes of messages that wait for their reader; one message may go past it.
+    public static let queuedMessageBytes = 1_048_576
+    /// Messages that a handler sends before its event loop looks at the sockets again.
+    public static let messagesInARow = 64
+    /// Handlers of one connection that were cancelled and have not returned yet. The connection
+    /// isn't read while so many do.
+    public static let lingeringHandlers = 8
+    /// Calls that wait for their turn on one client connection. More fail at once.
+    public static let queuedCalls = 1_024
+    /// Bytes of unfinished packets that all connections of one server may hold together. The
+    /// connection that goes past it is closed.
+    public static let unfinishedBytes = 64 * 1_048_576
+    /// What a connection may hold in unfinished packets however full ``unfinishedBytes`` is, so
+    /// that a greedy client can't keep the others from their small requests.
+    public static let unfinishedBytesGranted = 65_536
+}

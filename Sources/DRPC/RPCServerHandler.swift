@@ -1,0 +1,249 @@
+import AgentCore
+import NIOCore
+
+/// Serves one connection: drives a ``ServerConnection`` on any NIO channel that carries bytes.
+///
+/// Reads stop while the client doesn't read our answers, while a handler has enough messages to
+/// work on, and while too many cancelled handlers still run; so a connection holds a bounded
+/// number of bytes whatever its client does.
+public final class RPCServerHandler: ChannelDuplexHandler {
+    public typealias InboundIn = ByteBuffer
+    public typealias OutboundIn = Never
+    public typealias OutboundOut = ByteBuffer
+
+    /// What happened on the connection, for logs and metrics. All called on its event loop.
+    public struct Observer: Sendable {
+        /// A call ended: rpc name and whether it succeeded. Unknown rpcs are not reported.
+        public var callEnded: @Sendable (_ rpc: String, _ succeeded: Bool) -> Void
+        /// A call begins (true) or the connection has none any more (false).
+        public var busyChanged: @Sendable (Bool) -> Void
+        /// The client broke the protocol or a bound; the connection is closed next.
+        public var violated: @Sendable (DRPCError) -> Void
+
+        public init(
+            callEnded: @escaping @Sendable (String, Bool) -> Void = { _, _ in },
+            busyChanged: @escaping @Sendable (Bool) -> Void = { _ in },
+            violated: @escaping @Sendable (DRPCError) -> Void = { _ in }
+        ) {
+            self.callEnded = callEnded
+            self.busyChanged = busyChanged
+            self.violated = violated
+        }
+    }
+
+    private struct Running {
+        let stream: ServerStream
+        let task: Task<Void, Never>
+    }
+
+    private var machine: ServerConnection<ServerHandler>
+    private var reader = PacketReader()
+    private let budget: UnfinishedBudget
+    private let observer: Observer
+    private var booked = 0
+    private var running: Running?
+    private var executor: EventLoopTaskExecutor?
+    private var context: ChannelHandlerContext?
+    private var out = ByteBuffer()
+    private var isProcessing = false
+    private var isReading = false
+    private var readWanted = false
+    private var closing = false
+    private var wasBusy = false
+
+    public init(router: Router, budget: UnfinishedBudget = UnfinishedBudget(), observer: Observer = Observer()) {
+        machine = ServerConnection(methods: router.methods)
+        self.budget = budget
+        self.observer = observer
+    }
+
+    public func handlerAdded(context: ChannelHandlerContext) {
+        self.context = context
+        executor = EventLoopTaskExecutor(context.eventLoop)
+    }
+
+    public func handlerRemoved(context: ChannelHandlerContext) { tearDown() }
+
+    public func channelInactive(context: ChannelHandlerContext) {
+        tearDown()
+        context.fireChannelInactive()
+    }
+
+    public func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        // A reset connection and the like; there is nobody to tell.
+        close()
+    }
+
+    public func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        guard !closing else { return }
+        isReading = true
+        reader.append(unwrapInboundIn(data))
+        process()
+    }
+
+    public func channelReadComplete(context: ChannelHandlerContext) {
+        isReading = false
+        reader.compact()
+        book()
+        context.flush()
+        context.fireChannelReadComplete()
+    }
+
+    public func channelWritabilityChanged(context: ChannelHandlerContext) {
+        running?.stream.pipe.setWritable(context.channel.isWritable)
+        resume()
+        context.fireChannelWritabilityChanged()
+    }
+
+    public func read(context: ChannelHandlerContext) {
+        if mayProceed { context.read() } else { readWanted = true }
+    }
+
+    private var mayProceed: Bool {
+        guard let context, !closing else { return false }
+        return machine.wantsPackets && context.channel.isWritable && running?.stream.pipe.isFull != true
+    }
+
+    /// Works on packets that wait, then reads on, once what held them up is over.
+    private func resume() {
+        guard mayProceed, !isProcessing else { return }
+        process()
+        if readWanted, mayProceed {
+            readWanted = false
+            context?.read()
+        }
+    }
+
+    private func process() {
+        guard !isProcessing else { return }
+        isProcessing = true
+        defer { isProcessing = false }
+        do throws(DRPCError) {
+            while mayProceed, let packet = try reader.next() {
+                for action in try machine.receive(packet, into: &out) { perform(action) }
+                submit()
+            }
+        } catch {
+            observer.violated(error)
+            close()
+            return
+        }
+        noteBusy()
+    }
+
+    private func perform(_ action: ServerConnection<ServerHandler>.Action) {
+        switch action {
+        case .start(let stream, let rpc, .immediate(let body), let metadata, let request):
+            let outcome: ServerConnection<ServerHandler>.Outcome
+            do {
+                outcome = .success(try body(request ?? ByteBuffer(), CallContext(rpc: rpc, metadata: metadata)))
+            } catch {
+                outcome = .failure(DRPCError.answer(for: error))
+            }
+            finish(outcome, stream: stream, rpc: rpc)
+        case .start(let stream, let rpc, .task(let body), let metadata, let request):
+            start(stream, CallContext(rpc: rpc, metadata: metadata), body, request)
+        case .deliver(let stream, let data):
+            if let running, running.stream.id == stream { running.stream.pipe.push(data) }
+        case .endInput(let stream):
+            if let running, running.stream.id == stream { running.stream.pipe.endInput() }
+        case .cancel(let stream):
+            guard let running, running.stream.id == stream else { return }
+            running.stream.pipe.end(DRPCError(.cancelled, "the client gave the call up"))
+            running.task.cancel()
+            self.running = nil
+        }
+    }
+
+    private func start(
+        _ id: UInt64, _ call: CallContext,
+        _ body: @escaping @Sendable (ServerStream, CallContext) async throws -> ByteBuffer?, _ request: ByteBuffer?
+    ) {
+        guard let context, let executor else { return }
+        let loop = context.eventLoop
+        let bound = NIOLoopBound(self, eventLoop: loop)
+        let stream = ServerStream(
+            id: id, loop: loop,
+            hasRoom: { loop.execute { bound.value.resume() } },
+            write: { try bound.value.send($0, stream: id) })
+        stream.pipe.setWritable(context.channel.isWritable)
+        if let request {
+            stream.pipe.push(request)
+            stream.pipe.endInput()
+        }
+        let task = Task(executorPreference: executor) {
+            let outcome: ServerConnection<ServerHandler>.Outcome
+            do {
+                outcome = .success(try await body(stream, call))
+            } catch {
+                outcome = .failure(DRPCError.answer(for: error))
+            }
+            if loop.inEventLoop {
+                bound.value.finish(outcome, stream: id, rpc: call.rpc)
+            } else {
+                loop.execute { bound.value.finish(outcome, stream: id, rpc: call.rpc) }
+            }
+        }
+        running = Running(stream: stream, task: task)
+    }
+
+    private func send(_ data: ByteBuffer, stream: UInt64) throws {
+        try machine.send(data, stream: stream, into: &out)
+        submit()
+    }
+
+    private func finish(_ outcome: ServerConnection<ServerHandler>.Outcome, stream: UInt64, rpc: String) {
+        machine.finish(outcome, stream: stream, into: &out)
+        if let running, running.stream.id == stream {
+            // A handler that left tasks behind must not have them write into the next call.
+            running.stream.pipe.end(DRPCError(.cancelled, "the call is over"))
+            self.running = nil
+        }
+        if case .success = outcome { observer.callEnded(rpc, true) } else { observer.callEnded(rpc, false) }
+        submit()
+        noteBusy()
+        resume()
+    }
+
+    /// Writes what the machine produced; within a read the flush waits for its end.
+    private func submit() {
+        guard let context, out.readableBytes > 0 else { return }
+        let bytes = out
+        out = ByteBuffer()
+        guard !closing else { return }
+        context.write(wrapOutboundOut(bytes), promise: nil)
+        if !isReading { context.flush() }
+    }
+
+    private func noteBusy() {
+        guard machine.isBusy != wasBusy else { return }
+        wasBusy.toggle()
+        observer.busyChanged(wasBusy)
+    }
+
+    private func book() {
+        let held = closing ? 0 : reader.heldBytes
+        let fits = budget.rebook(from: booked, to: held)
+        booked = held
+        guard !fits else { return }
+        observer.violated(DRPCError(.limit, "unfinished packets of all connections take too much memory"))
+        close()
+    }
+
+    private func close() {
+        guard !closing else { return }
+        closing = true
+        // Answers to what came before the violation are due.
+        context?.flush()
+        context?.close(promise: nil)
+    }
+
+    private func tearDown() {
+        closing = true
+        for action in machine.connectionClosed() { perform(action) }
+        reader = PacketReader()
+        book()
+        noteBusy()
+        context = nil
+    }
+}

@@ -1,0 +1,21 @@
+import Synchronization
+
+/// Counts what all connections of one server hold in unfinished packets, so that many half-sent
+/// ones can't take the memory of the process.
+public final class UnfinishedBudget: Sendable {
+    private let total = Atomic<Int>(0)
+    private let limit: Int
+
+    public init(limit: Int = Limits.unfinishedBytes) { self.limit = limit }
+
+    /// Bytes held now.
+    public var held: Int { total.load(ordering: .relaxed) }
+
+    /// Books that a connection holds `new` bytes instead of `old`.
+    /// - Returns: false when it has to go: it has more than its grant and all together too much.
+    func rebook(from old: Int, to new: Int) -> Bool {
+        guard old != new else { return true }
+        let (_, sum) = total.wrappingAdd(new - old, ordering: .relaxed)
+        return new <= old || new <= Limits.unfinishedBytesGranted || sum <= limit
+    }
+}

@@ -1,0 +1,143 @@
+import AgentSocket
+
+extension SyncOutput {
+    /// Columns padded to their widest cell; the last one isn't.
+    static func columns(_ rows: [[String]]) -> [String] {
+        var widths: [Int] = []
+        for row in rows {
+            for (column, cell) in row.enumerated() {
+                if column == widths.count { widths.append(0) }
+                widths[column] = max(widths[column], cell.count)
+            }
+        }
+        return rows.map { row in
+            zip(row, widths).enumerated().map { column, cell in
+                column == row.count - 1
+                    ? cell.0 : cell.0 + String(repeating: " ", count: cell.1 - cell.0.count)
+            }.joined(separator: "  ")
+        }
+    }
+
+    static func table(of units: [UnitReport]) -> [String] {
+        columns([["UNIT", "STATUS", "READY"]] + units.map { [$0.unit, status($0.status), "\($0.isReady)"] })
+    }
+
+    static func table(of report: UnitReport) -> [String] {
+        var lines = columns([
+            ["Unit:", report.unit], ["Status:", status(report.status)], ["Ready:", "\(report.isReady)"],
+        ])
+        if report.dependencies.isEmpty {
+            lines.append("Dependencies: none")
+        } else {
+            lines += ["", "Dependencies:"]
+            lines += columns(
+                [["DEPENDS ON", "REQUIRED", "CURRENT", "SATISFIED"]]
+                    + report.dependencies.map {
+                        [$0.dependsOn, $0.requiredStatus, status($0.currentStatus), "\($0.isSatisfied)"]
+                    })
+        }
+        return lines
+    }
+
+    static func json(of report: UnitReport) -> SyncJSON {
+        .object([
+            ("unit_name", .string(report.unit)),
+            ("status", .string(report.status)),
+            ("is_ready", .bool(report.isReady)),
+            (
+                "dependencies",
+                .array(
+                    report.dependencies.map {
+                        .object([
+                            ("depends_on", .string($0.dependsOn)),
+                            ("required_status", .string($0.requiredStatus)),
+                            ("current_status", .string($0.currentStatus)),
+                            ("is_satisfied", .bool($0.isSatisfied)),
+                        ])
+                    })
+            ),
+        ])
+    }
+
+    /// The graph for Graphviz; an arrow says "wants".
+    static func dot(of reports: [UnitReport]) -> [String] {
+        var lines = ["digraph units {", "    rankdir=LR;"]
+        let registered = Set(reports.map { UnitName($0.unit) })
+        let wanted = Set(reports.flatMap { $0.dependencies.map { UnitName($0.dependsOn) } })
+        for report in reports {
+            lines.append("    \(dotQuoted(report.unit)) [label=\(dotQuoted("\(report.unit)\n\(report.status)"))];")
+        }
+        for name in wanted.subtracting(registered).sorted() {
+            lines.append(
+                "    \(dotQuoted(name.text)) [label=\(dotQuoted("\(name.text)\nnot registered")), style=dashed];")
+        }
+        for report in reports {
+            for dependency in report.dependencies {
+                lines.append("    \(dotQuoted(report.unit)) -> \(dotQuoted(dependency.dependsOn));")
+            }
+        }
+        return lines + ["}"]
+    }
+
+    private static func status(_ status: String) -> String { status.isEmpty ? "not registered" : status }
+
+    private static func dotQuoted(_ text: String) -> String {
+        var out = "\""
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "\"": out += "\\\""
+            case "\\": out += "\\\\"
+            case "\n": out += "\\n"
+            default: out.unicodeScalars.append(scalar)
+            }
+        }
+        return out + "\""
+    }
+}
+
+/// JSON whose keys keep their order, which no encoder here promises.
+indirect enum SyncJSON {
+    case null
+    case bool(Bool)
+    case string(String)
+    case array([SyncJSON])
+    case object([(String, SyncJSON)])
+
+    func text(indented: Bool = true, depth: Int = 0) -> String {
+        let inner = indented ? "\n" + String(repeating: "  ", count: depth + 1) : ""
+        let outer = indented ? "\n" + String(repeating: "  ", count: depth) : ""
+        switch self {
+        case .null: return "null"
+        case .bool(let value): return value ? "true" : "false"
+        case .string(let value): return Self.quoted(value)
+        case .array(let values):
+            if values.isEmpty { return "[]" }
+            return "["
+                + values.map { inner + $0.text(indented: indented, depth: depth + 1) }.joined(separator: ",")
+                + outer + "]"
+        case .object(let pairs):
+            let colon = indented ? ": " : ":"
+            return "{"
+                + pairs.map { inner + Self.quoted($0) + colon + $1.text(indented: indented, depth: depth + 1) }
+                .joined(separator: ",") + outer + "}"
+        }
+    }
+
+    private static func quoted(_ text: String) -> String {
+        var out = "\""
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "\"": out += "\\\""
+            case "\\": out += "\\\\"
+            case "\n": out += "\\n"
+            case "\r": out += "\\r"
+            case "\t": out += "\\t"
+            case _ where scalar.value < 0x20:
+                let hex = String(scalar.value, radix: 16)
+                out += "\\u" + String(repeating: "0", count: 4 - hex.count) + hex
+            default: out.unicodeScalars.append(scalar)
+            }
+        }
+        return out + "\""
+    }
+}

@@ -1,0 +1,154 @@
+import AgentCore
+import AgentSocket
+import ArgumentParser
+import CPlatform
+import DRPC
+import Glibc
+import NIOPosix
+
+/// Where the agent is, and how its failures are shown.
+struct AgentOptions: ParsableArguments {
+    static let variable = "CODER_AGENT_SOCKET_PATH"
+
+    @Option(help: "The agent's socket (environment: CODER_AGENT_SOCKET_PATH; default /tmp/coder-agent.sock).")
+    var socketPath: String?
+
+    /// The path from the flag, the environment or the default, in this order.
+    var path: String {
+        if let socketPath { return socketPath }
+        let variable = EnvironmentBuilder.current()[Self.variable] ?? ""
+        return variable.isEmpty ? AgentSocketServer.Configuration.defaultPath : variable
+    }
+
+    /// Connects, runs the body and closes. A failure becomes one line on stderr and exit code 1.
+    func use<T: Sendable>(_ body: (AgentSocketClient) async throws -> T) async throws -> T {
+        let path = path
+        // One thread for the connection; the daemon's loops are not started for a command.
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        do {
+            let result = try await Self.run(path, group, body)
+            try? await group.shutdownGracefully()
+            return result
+        } catch {
+            try? await group.shutdownGracefully()
+            SyncOutput.failure(Self.describe(error, path))
+            throw ExitCode(1)
+        }
+    }
+
+    private static func run<T: Sendable>(
+        _ path: String, _ group: MultiThreadedEventLoopGroup, _ body: (AgentSocketClient) async throws -> T
+    ) async throws -> T {
+        let client: AgentSocketClient
+        do {
+            client = try await AgentSocketClient.connect(path: path, group: group)
+        } catch {
+            throw SyncFailure(
+                "\(error.message(forPath: path)); check that the agent runs and that --socket-path or "
+                    + "\(variable) names its socket")
+        }
+        do {
+            let result = try await body(client)
+            await client.close()
+            return result
+        } catch {
+            await client.close()
+            throw error
+        }
+    }
+
+    private static func describe(_ error: any Error, _ path: String) -> String {
+        switch error {
+        case let error as SyncFailure: error.text
+        case let error as DRPCError:
+            switch error.code {
+            case .remote where error.isUnknownRPC:
+                "the agent at \(path) is too old for this command: \(error.message)"
+            case .remote: error.message
+            default: "lost the agent at \(path): \(error)"
+            }
+        default: "\(error)"
+        }
+    }
+}
+
+extension Error {
+    fileprivate func message(forPath path: String) -> String {
+        (self as? DRPCError)?.message ?? "cannot connect to \(path): \(self)"
+    }
+}
+
+/// A failure that has its line already.
+struct SyncFailure: Error {
+    let text: String
+    init(_ text: String) { self.text = text }
+}
+
+/// How a command prints.
+enum SyncFormat: String, ExpressibleByArgument, CaseIterable {
+    case table
+    case json
+}
+
+/// A duration as Go's flags take it: `5m`, `1h30m`, `1.5s`, `250ms`.
+struct SyncDuration: ExpressibleByArgument {
+    let value: Duration
+
+    init(_ value: Duration) { self.value = value }
+
+    init?(argument: String) {
+        let units: [String: Double] = ["ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9]
+        var nanoseconds = 0.0
+        var rest = Substring(argument)
+        while !rest.isEmpty {
+            let number = rest.prefix { $0.isASCII && ($0.isNumber || $0 == ".") }
+            rest = rest.dropFirst(number.count)
+            let unit = rest.prefix { !($0.isASCII && ($0.isNumber || $0 == ".")) }
+            rest = rest.dropFirst(unit.count)
+            guard let amount = Double(number), let scale = units[String(unit)] else { return nil }
+            nanoseconds += amount * scale
+        }
+        // Past this the timer's arithmetic would overflow; no script waits 100 years.
+        guard nanoseconds > 0, nanoseconds < 100 * 365 * 86_400e9 else { return nil }
+        value = .nanoseconds(Int64(nanoseconds))
+    }
+
+    var defaultValueDescription: String { "5m" }
+}
+
+enum SyncInterrupt {
+    /// Makes Ctrl-C end the command with 130 at once; there is nothing to tidy up.
+    static func exitWith130() {
+        signal(SIGINT) { _ in _exit(130) }
+    }
+}
+
+/// Writes to stdout and stderr without a buffer: what a script sees must be there when the command
+/// waits.
+enum SyncOutput {
+    static func line(_ text: String) { write(text + "\n", to: STDOUT_FILENO) }
+
+    static func lines(_ lines: [String]) { write(lines.map { $0 + "\n" }.joined(), to: STDOUT_FILENO) }
+
+    /// One line, whatever the text has.
+    static func failure(_ text: String) {
+        write(
+            text.split(separator: "\n", omittingEmptySubsequences: true).joined(separator: ": ") + "\n",
+            to: STDERR_FILENO)
+    }
+
+    /// `[a, b]`, sorted as the server sorts.
+    static func names(_ names: [String]) -> String {
+        "[" + names.map(UnitName.init).sorted().map(\.text).joined(separator: ", ") + "]"
+    }
+
+    private static func write(_ text: String, to descriptor: CInt) {
+        var rest = Array(text.utf8)[...]
+        while !rest.isEmpty {
+            let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+            if count < 0 && errno == EINTR { continue }
+            guard count > 0 else { return }
+            rest = rest.dropFirst(count)
+        }
+    }
+}
