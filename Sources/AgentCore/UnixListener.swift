@@ -10,6 +10,7 @@ public struct UnixListener: Sendable {
     public let path: String
     /// The listening descriptor, blocking and close-on-exec. Whoever serves it closes it.
     public let descriptor: CInt
+    private let backlog: CInt
     private let file: FileIdentity
 
     /// Creates the socket.
@@ -45,8 +46,12 @@ public struct UnixListener: Sendable {
             close(descriptor)
             throw CoreError.system(number, "cannot inspect \(path)")
         }
-        return UnixListener(path: path, descriptor: descriptor, file: FileIdentity(info))
+        return UnixListener(path: path, descriptor: descriptor, backlog: backlog, file: FileIdentity(info))
     }
+
+    /// Sets the backlog once more. NIO listens again on a descriptor that it is given, with 128
+    /// whatever its option says, so call this after it has.
+    public func restoreBacklog() { listen(descriptor, backlog) }
 
     /// Removes the socket file unless another file has taken its place.
     public func remove() {

@@ -42,6 +42,7 @@ public final class HTTPServer: Service {
     /// Serves a unix socket that is bound already; its file is removed at shutdown.
     public func serve(_ listener: UnixListener, policy: AccessPolicy) async throws {
         let channel = try await bootstrap(policy).withBoundSocket(listener.descriptor).get()
+        listener.restoreBacklog()
         serving.withLock {
             $0.channels.append(channel)
             $0.sockets.append(listener)

@@ -96,13 +96,12 @@ public final class AgentSocketServer: Service {
             self.listener.withLock { $0 = nil }
         }
         let server = try await ServerBootstrap(group: group)
-            // It listens once more on the descriptor, and its default would win.
-            .serverChannelOption(.backlog, value: Limits.backlog)
             .childChannelOption(.maxMessagesPerRead, value: 1)
             .childChannelInitializer { channel in
                 self.serve(channel)
             }
             .withBoundSocket(listener.descriptor).get()
+        listener.restoreBacklog()
         logger.info("agent socket is listening", metadata: ["path": "\(configuration.path)"])
         await withTaskCancellationOrGracefulShutdownHandler {
             try? await server.closeFuture.get()

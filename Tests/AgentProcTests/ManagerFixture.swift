@@ -60,6 +60,11 @@ final class ManagerFixture: Sendable {
 
     func output(_ process: ManagedProcess) -> String { RenderedOutput(process.snapshot().buffer).output }
 
+    /// On a loop of the fixture's: the cooperative threads may all be busy with other tests.
+    func beginShutdown() -> Task<Void, Never> {
+        Task(executorPreference: EventLoopTaskExecutor(group.next())) { [manager] in await manager.shutdown() }
+    }
+
     func end() async {
         await manager.shutdown()
         await reactor.stop()

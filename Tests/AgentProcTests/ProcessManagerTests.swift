@@ -267,11 +267,11 @@ import Testing
         let polite = try await fixture.start("sleep 1000")
         try await eventually("the trap is set") { access(ready, F_OK) == 0 }
         let clock = fixture.clock
-        let shutdown = Task { await fixture.manager.shutdown() }
+        let shutdown = fixture.beginShutdown()
         _ = await fixture.finish(polite)
         #expect(stubborn.exit == nil)
         // The grace is asleep on the clock at some moment from now on.
-        try await eventually("SIGKILL after the grace") {
+        try await eventually("SIGKILL after the grace", within: .seconds(60)) {
             clock.advance(by: ProcLimits.shutdownGrace)
             return stubborn.exit != nil
         }

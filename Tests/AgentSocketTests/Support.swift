@@ -29,7 +29,7 @@ func withAgent(
     _ body: @Sendable (TestAgent) async throws -> Void
 ) async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-    let path = "/tmp/i3-\(UUID().uuidString.prefix(8)).sock"
+    let path = "/tmp/wa-test-\(UUID().uuidString.prefix(8)).sock"
     let metrics = MetricsRegistry()
     var logger = Logger(label: "test")
     logger.logLevel = .critical
@@ -136,7 +136,13 @@ func eventually(_ what: String, _ condition: () async throws -> Bool) async thro
             Issue.record("never happened: \(what)")
             return
         }
-        await Task.yield()
+        // A pause off the cooperative threads, which the awaited thing may need.
+        await withCheckedContinuation { continuation in
+            _ = startThread("eventually") {
+                poll(nil, 0, 5)
+                continuation.resume()
+            }
+        }
     }
 }
 

@@ -10,7 +10,7 @@ public struct DeadlineExceeded: Error, CustomStringConvertible {
 /// Waits for something that no event announces (the state of /proc, say), looking every few
 /// milliseconds, and fails at the deadline.
 public func eventually(
-    _ what: String, within limit: Duration = .seconds(10), _ condition: () async throws -> Bool
+    _ what: String, within limit: Duration = .seconds(30), _ condition: () async throws -> Bool
 ) async throws {
     let deadline = ContinuousClock.now + limit
     while ContinuousClock.now < deadline {
