@@ -1,4 +1,5 @@
 import FoundationEssentials
+import Logging
 
 /// Which AI chat a request belongs to, from the headers `Coder-Chat-Id` and
 /// `Coder-Ancestor-Chat-Ids` (spec: HTTP API, chat identity).
@@ -28,6 +29,15 @@ public struct ChatIdentity: Sendable, Equatable {
 
     /// The chat itself and then its ancestors.
     public var lineage: [UUID] { [id] + ancestors }
+
+    /// What every log line about the chat carries.
+    public var logMetadata: Logger.Metadata {
+        var metadata: Logger.Metadata = ["chat_id": "\(id.lowercased)"]
+        if !ancestors.isEmpty {
+            metadata["ancestor_chat_ids"] = "\(ancestors.map(\.lowercased).joined(separator: ","))"
+        }
+        return metadata
+    }
 
     private static func parseAncestors(_ header: String?) -> [UUID] {
         guard let header,

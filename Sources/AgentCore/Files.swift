@@ -1,25 +1,24 @@
 import CPlatform
 import Glibc
 
-/// The text of a small file such as those of /proc, or nil when it cannot be read. Bytes that are
-/// not UTF-8 become U+FFFD. At most 16 MiB are read.
-public func readTextFile(_ path: String) -> String? {
+/// The bytes of a small file such as those of /proc, or nil when it cannot be read. At most 16 MiB
+/// are read.
+public func readFile(_ path: String) -> [UInt8]? {
     let fd = wa_open(path, O_RDONLY, 0)
     guard fd >= 0 else { return nil }
     defer { close(fd) }
-    var bytes: [UInt8] = []
-    let chunk = 16 << 10
-    while bytes.count < 16 << 20 {
-        let start = bytes.count
-        var count = 0
-        bytes.append(contentsOf: repeatElement(0, count: chunk))
-        bytes.withUnsafeMutableBytes { area in
-            count = wa_read(fd, area.baseAddress.map { $0 + start }, chunk)
+    return withUnsafeTemporaryAllocation(byteCount: 8 << 10, alignment: 16) { area in
+        var bytes: [UInt8] = []
+        while bytes.count < 16 << 20, case let count = wa_read(fd, area.baseAddress, area.count), count > 0 {
+            bytes.append(contentsOf: UnsafeRawBufferPointer(rebasing: area[..<count]))
         }
-        bytes.removeLast(chunk - max(count, 0))
-        if count <= 0 { break }
+        return bytes
     }
-    return String(decoding: bytes, as: UTF8.self)
+}
+
+/// As ``readFile(_:)``, as text; bytes that are not UTF-8 become U+FFFD.
+public func readTextFile(_ path: String) -> String? {
+    readFile(path).map { String(decoding: $0, as: UTF8.self) }
 }
 
 /// The names in a directory without `.` and `..`, in no order; empty when it cannot be read.

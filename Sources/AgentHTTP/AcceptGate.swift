@@ -3,20 +3,27 @@ import Glibc
 import Logging
 import NIOCore
 
-/// In front of a listening socket: pauses accepting while ``HTTPLimits/connections`` are open, and
-/// says once when the process is out of descriptors (NIO itself backs off for a second then, so the
-/// listener never spins).
+/// In front of a listening socket: pauses accepting while ``HTTPLimits/connections`` are open, and for
+/// a second at a time while the process is out of descriptors.
+///
+/// NIO's own back-off is not enough: after a failed accept the listener stays registered, so a
+/// waiting connection wakes the loop for ever. Switching `autoRead` off takes it out of the set.
 final class AcceptGate: ChannelDuplexHandler {
     typealias InboundIn = any Channel
     typealias InboundOut = any Channel
     typealias OutboundIn = any Channel
+
+    private static let pause = TimeAmount.seconds(1)
+    /// One warning for a shortage, however connections come and go during it.
+    private static let warningInterval = TimeAmount.seconds(60)
 
     private let pauses: CounterSeries
     private let logger: Logger
     private var context: ChannelHandlerContext?
     private var full = false
     private var readWaits = false
-    private var warned = false
+    private var paused = false
+    private var warnedAt: NIODeadline?
 
     init(pauses: CounterSeries, logger: Logger) {
         self.pauses = pauses
@@ -27,22 +34,15 @@ final class AcceptGate: ChannelDuplexHandler {
     func handlerRemoved(context: ChannelHandlerContext) { self.context = nil }
 
     func read(context: ChannelHandlerContext) {
-        if full { readWaits = true } else { context.read() }
-    }
-
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        if warned {
-            warned = false
-            logger.notice("accepting connections again")
-        }
-        context.fireChannelRead(data)
+        if full || paused { readWaits = true } else { context.read() }
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         if let error = error as? IOError, [EMFILE, ENFILE, ENOBUFS, ENOMEM].contains(error.errnoCode) {
-            pauses.increment()
-            if !warned {
-                warned = true
+            pause(context)
+            let now = context.eventLoop.now
+            if warnedAt.map({ now - $0 >= Self.warningInterval }) ?? true {
+                warnedAt = now
                 logger.warning(
                     "out of descriptors: accepting pauses until some are free",
                     metadata: ["error": "\(errnoText(error.errnoCode))"])
@@ -51,11 +51,27 @@ final class AcceptGate: ChannelDuplexHandler {
         context.fireErrorCaught(error)
     }
 
+    private func pause(_ context: ChannelHandlerContext) {
+        guard !paused else { return }
+        paused = true
+        pauses.increment()
+        try? context.channel.syncOptions?.setOption(.autoRead, value: false)
+        context.eventLoop.assumeIsolated().scheduleTask(in: Self.pause) { [weak self] in
+            guard let self else { return }
+            self.paused = false
+            try? self.context?.channel.syncOptions?.setOption(.autoRead, value: true)
+            self.resume()
+        }
+    }
+
     func setFull(_ full: Bool) {
         self.full = full
-        if !full, readWaits {
-            readWaits = false
-            context?.read()
-        }
+        resume()
+    }
+
+    private func resume() {
+        guard !full, !paused, readWaits else { return }
+        readWaits = false
+        context?.read()
     }
 }

@@ -98,6 +98,10 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         case HTTPParserError.headerOverflow: perform(state.parserFailed(.headersTooLarge))
         case HTTPParserError.invalidEOFState: perform(state.parserFailed(.truncated))
         case is HTTPParserError: perform(state.parserFailed(.malformed))
+        case is ByteToMessageDecoderError:
+            // What comes behind a malformed request. Thrown away like the rest of it, so that its
+            // sender gets to see the answer.
+            if state.phase != .responding, state.phase != .lingering { context.close(promise: nil) }
         default:
             logger.debug("connection failed", metadata: ["peer": "\(info.peer)", "error": "\(error)"])
             context.close(promise: nil)

@@ -23,8 +23,8 @@ public final class HTTPServer: Service {
     private let onShutdown: @Sendable () -> Void
     private let serving = Mutex(Serving())
 
-    /// - Parameter onShutdown: called once when shutdown begins, after accepting stopped: what
-    ///   waits on behalf of a request is to be let go.
+    /// - Parameter onShutdown: called once when shutdown begins, first of all: what waits on behalf
+    ///   of a request is to be let go, and nothing new begun.
     public init(
         service: HTTPService, group: any EventLoopGroup, logger: Logger,
         onShutdown: @escaping @Sendable () -> Void = {}
@@ -78,13 +78,13 @@ public final class HTTPServer: Service {
     /// Stops accepting, lets what runs finish for the grace, closes the rest.
     public func stop() async {
         service.beginShutdown()
+        onShutdown()
         let (channels, sockets) = serving.withLock { state in
             defer { state = Serving() }
             return (state.channels, state.sockets)
         }
         for socket in sockets { socket.remove() }
         for channel in channels { try? await channel.close() }
-        onShutdown()
         connections.shutdown()
         let grace = group.any().scheduleTask(in: service.limits.shutdownGrace) { [connections] in
             connections.abort()

@@ -77,14 +77,7 @@ public final class HTTPService: Sendable {
     ) async -> (Response, Exchange) {
         var exchange = begin(head, connection)
         var requestLogger = logger
-        exchange.chat = chat(of: head)
-        if let chat = exchange.chat {
-            requestLogger[metadataKey: "chat_id"] = "\(chat.id.lowercased)"
-            if !chat.ancestors.isEmpty {
-                requestLogger[metadataKey: "ancestor_chat_ids"] = .array(
-                    chat.ancestors.map { "\($0.lowercased)" })
-            }
-        }
+        for (key, value) in exchange.chat?.logMetadata ?? [:] { requestLogger[metadataKey: key] = value }
         let source = AgentRequestSource(
             logger: requestLogger, connection: connection, chat: exchange.chat, caller: caller, upgrade: upgrade)
         let context = AgentRequestContext(source: source)
@@ -125,7 +118,7 @@ public final class HTTPService: Sendable {
             "method": "\(exchange.method)", "path": "\(exchange.path)", "status": "\(exchange.status)",
             "bytes": "\(bytes)", "duration_ms": "\(Double(Int(seconds * 1e6)) / 1000)", "peer": "\(exchange.peer)",
         ]
-        if let chat = exchange.chat { metadata["chat_id"] = "\(chat.id.lowercased)" }
+        if let chat = exchange.chat { metadata.merge(chat.logMetadata) { _, new in new } }
         logger.debug("http request", metadata: metadata)
     }
 
@@ -135,7 +128,7 @@ public final class HTTPService: Sendable {
         let method = head?.method.rawValue ?? "-"
         let known = Self.knownMethods.contains(method)
         return Exchange(
-            method: known ? method : "other", path: String(path), route: "none", status: 0, chat: nil,
+            method: known ? method : "other", path: String(path), route: "none", status: 0, chat: head.flatMap(chat),
             peer: connection.peer, started: .now)
     }
 
@@ -154,7 +147,7 @@ public final class HTTPService: Sendable {
         }
     }
 
-    private func chat(of head: HTTPRequest) -> ChatIdentity? {
+    private func chat(_ head: HTTPRequest) -> ChatIdentity? {
         guard let name = Self.chatHeader, let ancestors = Self.ancestorsHeader else { return nil }
         guard let chat = head.headerFields[name] else { return nil }
         return ChatIdentity(chatHeader: chat, ancestorsHeader: head.headerFields[ancestors])

@@ -47,3 +47,36 @@ public struct Query: Sendable {
         return number
     }
 }
+
+extension AgentRequestContext {
+    /// A parameter of the route's path, percent-decoded.
+    public func pathParameter(_ name: String) throws -> String {
+        let raw = try parameters.require(name)
+        guard raw.contains("%") else { return raw }
+        guard let decoded = PercentEncoding.decode(raw) else {
+            throw HTTPProblem(.badRequest, "The path is not valid percent-encoded UTF-8.")
+        }
+        return decoded
+    }
+}
+
+enum PercentEncoding {
+    /// nil when an escape is broken or the bytes are not UTF-8 (RFC 3986 section 2.1).
+    static func decode(_ text: String) -> String? {
+        var bytes: [UInt8] = []
+        var rest = text.utf8[...]
+        while let byte = rest.popFirst() {
+            guard byte == UInt8(ascii: "%") else {
+                bytes.append(byte)
+                continue
+            }
+            let digits = String(decoding: rest.prefix(2), as: UTF8.self)
+            guard digits.utf8.count == 2, digits.allSatisfy(\.isHexDigit), let value = UInt8(digits, radix: 16) else {
+                return nil
+            }
+            bytes.append(value)
+            rest = rest.dropFirst(2)
+        }
+        return String(validating: bytes, as: UTF8.self)
+    }
+}

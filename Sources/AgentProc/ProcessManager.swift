@@ -218,9 +218,11 @@ public final class ProcessManager: Sendable {
         Task(executorPreference: executor) { [weak self, weak process] in
             for (delay, signal) in [(timeout, SIGTERM), (ProcLimits.timeoutGrace, SIGKILL)] {
                 try? await clock.sleep(delay)
-                guard let self, let process, process.exit == nil else { return }
+                guard let self, let process else { return }
+                if signal == SIGTERM, process.exit != nil { return }
                 process.willEnd(because: .timeout)
-                _ = try? await self.deliver(signal, to: process)
+                // The second round also finds what outlived its leader.
+                await self.signalAll(signal, [process])
             }
         }
     }
@@ -356,37 +358,60 @@ public final class ProcessManager: Sendable {
     /// SIGTERM to all, two seconds, SIGKILL to what is left; returns when the leaders are reaped.
     public func shutdown() async {
         beginShutdown()
-        for (signal, grace) in [(SIGTERM, ProcLimits.shutdownGrace), (SIGKILL, ProcLimits.killGrace)] {
-            let all = table.withLock { Array($0.processes.values) }
-            let running = all.filter { $0.exit == nil }
-            let lingering = all.filter { $0.isLingering }
-            if running.isEmpty && lingering.isEmpty { break }
-            for process in running { process.willEnd(because: .agentShutdown) }
-            let (alive, left) = (Set(running.map(\.pid)), Set(lingering.map(\.pid)))
-            _ = try? await pool.run { [sessions] in
-                if !alive.isEmpty { _ = sessions.signal(signal, sessions: alive) }
-                if !left.isEmpty { _ = sessions.signal(signal, sessions: left, descendantsOnly: true) }
-            }
-            await waitUntilEnded(running + lingering, atMost: grace)
+        // Kept from the start: a session whose leader went at SIGTERM may still have members.
+        let sessions = table.withLock { Array($0.processes.values) }.filter { $0.exit == nil || $0.isLingering }
+        for process in sessions { process.willEnd(because: .agentShutdown) }
+        for (signal, grace) in [(SIGTERM, ProcLimits.shutdownGrace), (SIGKILL, ProcLimits.killGrace)]
+        where !sessions.isEmpty {
+            let deadline = configuration.clock.now() + grace
+            await signalAll(signal, sessions)
+            await waitUntilEnded(sessions, until: deadline)
+            if await waitUntilEmpty(sessions, until: deadline) { break }
         }
         janitor.withLock { $0 }?.cancel()
         for process in table.withLock({ Array($0.processes.values) }) { dispose(process) }
         await spools?.settle()
     }
 
-    private func waitUntilEnded(_ processes: [ManagedProcess], atMost limit: Duration) async {
+    private func signalAll(_ signal: CInt, _ processes: [ManagedProcess]) async {
+        let (alive, left) = Self.split(processes)
+        _ = try? await pool.run { [sessions] in
+            if !alive.isEmpty { _ = sessions.signal(signal, sessions: alive) }
+            if !left.isEmpty { _ = sessions.signal(signal, sessions: left, descendantsOnly: true) }
+        }
+    }
+
+    /// Sessions whose leader holds their number, and those that are found by descent.
+    private static func split(_ processes: [ManagedProcess]) -> (alive: Set<pid_t>, left: Set<pid_t>) {
+        let parts = Dictionary(grouping: processes) { $0.exit == nil }
+        return (Set((parts[true] ?? []).map(\.pid)), Set((parts[false] ?? []).map(\.pid)))
+    }
+
+    private func waitUntilEnded(_ processes: [ManagedProcess], until deadline: Duration) async {
         let clock = configuration.clock
-        let deadline = clock.now() + limit
         for process in processes where process.exit == nil {
             await ProcessWait(process: process, clock: clock, executor: executor, evenAtShutdown: true).run(
                 atMost: max(deadline - clock.now(), .zero), onCancel: { _ in })
+        }
+    }
+
+    /// Nothing announces the end of a process that is not our child, so it is looked for.
+    private func waitUntilEmpty(_ processes: [ManagedProcess], until deadline: Duration) async -> Bool {
+        let clock = configuration.clock
+        while true {
+            let (alive, left) = Self.split(processes)
+            let remaining = try? await pool.run { [sessions] in
+                sessions.members(of: alive).count + sessions.members(of: left, descendantsOnly: true).count
+            }
+            if remaining == 0 { return true }
+            guard clock.now() < deadline else { return false }
+            try? await clock.sleep(.milliseconds(20))
         }
     }
 }
 
 extension [String: Logger.MetadataValue] {
     fileprivate func merging(chat: ChatIdentity?) -> Self {
-        guard let chat else { return self }
-        return merging(["chat_id": "\(chat.id.lowercased)"]) { _, new in new }
+        merging(chat?.logMetadata ?? [:]) { _, new in new }
     }
 }

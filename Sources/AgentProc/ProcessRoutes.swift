@@ -49,7 +49,7 @@ public struct ProcessRoutes: Sendable {
 
     private func token(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
         _ = try Query(request, allowed: [])
-        let token = try context.parameters.require("token")
+        let token = try context.pathParameter("token")
         let id = manager.process(forToken: token, chat: context.chat)
         return .json(TokenAnswer(found: id != nil, process_id: id?.lowercased))
     }
@@ -139,7 +139,7 @@ public struct ProcessRoutes: Sendable {
     }
 
     private func find(_ context: AgentRequestContext) throws -> ManagedProcess {
-        let id = try context.parameters.require("id")
+        let id = try context.pathParameter("id")
         guard let process = manager.find(id, chat: context.chat) else {
             throw HTTPProblem(.notFound, "Process \"\(id)\" not found.")
         }

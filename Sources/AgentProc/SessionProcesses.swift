@@ -94,21 +94,39 @@ struct SessionProcesses: Sendable {
     }
 
     func identity(_ pid: pid_t) -> Identity? {
-        guard let text = readTextFile("\(procfs)/\(pid)/stat") else { return nil }
-        return Self.parse(text, pid: pid)
+        guard let bytes = readFile("\(procfs)/\(pid)/stat") else { return nil }
+        return Self.parse(bytes, pid: pid)
     }
 
-    /// Reads proc(5)'s stat line. The name in parentheses may hold anything, `)` included.
-    static func parse(_ text: String, pid: pid_t) -> Identity? {
-        guard let end = text.lastIndex(of: ")") else { return nil }
-        let fields = text[text.index(after: end)...].split(separator: " ")
-        // fields[0] is field 3 (state) of the manual page; 6 is the session, 22 the start time.
-        guard fields.count > 19, let parent = pid_t(fields[1]), let session = pid_t(fields[3]),
-            let start = UInt64(fields[19])
+    /// Reads proc(5)'s stat line, as bytes: this runs for every process of the machine at each signal.
+    /// The name in parentheses may hold anything, `)` included.
+    static func parse(_ line: [UInt8], pid: pid_t) -> Identity? {
+        guard let end = line.lastIndex(of: UInt8(ascii: ")")), end + 2 < line.count else { return nil }
+        let state = line[end + 2]
+        // Field 3 of the manual page is the state; 4 the parent, 6 the session, 22 the start time.
+        var field = 3
+        var numbers: [Int: UInt64] = [:]
+        var index = end + 3
+        while index < line.count, field < 22 {
+            field += 1
+            var value: UInt64 = 0
+            var digits = 0
+            index += 1
+            while index < line.count, case let byte = line[index], byte != UInt8(ascii: " ") {
+                if byte >= UInt8(ascii: "0"), byte <= UInt8(ascii: "9"), value < 1 << 59 {
+                    value = value * 10 + UInt64(byte - UInt8(ascii: "0"))
+                    digits += 1
+                }
+                index += 1
+            }
+            if digits > 0, field == 4 || field == 6 || field == 22 { numbers[field] = value }
+        }
+        guard let parent = numbers[4].flatMap({ pid_t(exactly: $0) }),
+            let session = numbers[6].flatMap({ pid_t(exactly: $0) }), let start = numbers[22]
         else { return nil }
         return Identity(
             pid: pid, parent: parent, session: session, startTime: start,
-            isZombie: fields[0] == "Z" || fields[0] == "X")
+            isZombie: state == UInt8(ascii: "Z") || state == UInt8(ascii: "X"))
     }
 }
 

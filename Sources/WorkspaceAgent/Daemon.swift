@@ -99,8 +99,8 @@ enum Daemon {
 
         let service = HTTPService(routes: routes, metrics: metrics, logger: logger)
         let server = HTTPServer(service: service, group: group, logger: logger) {
-            systemd.stopping()
             processes.manager.beginShutdown()
+            systemd.stopping()
         }
         var listeners = Listeners()
         defer { listeners.token?.remove() }
