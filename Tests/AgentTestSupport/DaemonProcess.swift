@@ -95,6 +95,12 @@ public final class DaemonProcess: Sendable {
 
     public var log: String { (try? String(contentsOfFile: "\(directory.path)/human.log", encoding: .utf8)) ?? "" }
 
+    /// The log, once a thread has written a line with this text to it.
+    public func logged(_ text: String) async throws -> String {
+        try await eventually("a log line with \(text)") { log.contains(text) }
+        return log
+    }
+
     /// Sends a signal.
     public func signal(_ number: Int32) { kill(pid, number) }
 
