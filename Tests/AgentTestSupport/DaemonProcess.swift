@@ -86,7 +86,7 @@ public final class DaemonProcess: Sendable {
         return path.appendingPathComponent("workspace-agent").path
     }
 
-    public func connect(timeout: Int = 20) throws -> RawConnection { try RawConnection(unix: socket, timeout: timeout) }
+    public func connect(timeout: Int = 60) throws -> RawConnection { try RawConnection(unix: socket, timeout: timeout) }
 
     public var token: String {
         let text = try? String(contentsOfFile: "\(directory.path)/http.token", encoding: .utf8)
@@ -105,7 +105,7 @@ public final class DaemonProcess: Sendable {
     public func signal(_ number: Int32) { kill(pid, number) }
 
     /// Waits for the end; the raw wait status.
-    public func wait(seconds: Int = 30) async throws -> Int32 {
+    public func wait(seconds: Int = 60) async throws -> Int32 {
         if let status = ended.withLock({ $0 }) { return status }
         var status: Int32 = 0
         try await eventually("the daemon ends", within: .seconds(seconds)) {
@@ -141,7 +141,7 @@ public final class DaemonProcess: Sendable {
     }
 
     /// A TCP connection; see ``authorization`` for its token.
-    public func connectTCP(timeout: Int = 20) throws -> RawConnection {
+    public func connectTCP(timeout: Int = 60) throws -> RawConnection {
         try RawConnection(port: port, timeout: timeout)
     }
 

@@ -24,7 +24,7 @@ public final class RawConnection {
     private var buffer = Data()
 
     /// - Parameter timeout: seconds after which any read fails.
-    public init(unix path: String, timeout: Int = 20) throws {
+    public init(unix path: String, timeout: Int = 60) throws {
         descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
@@ -38,7 +38,7 @@ public final class RawConnection {
         setTimeout(timeout)
     }
 
-    public init(port: Int, timeout: Int = 20) throws {
+    public init(port: Int, timeout: Int = 60) throws {
         descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)

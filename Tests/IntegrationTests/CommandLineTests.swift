@@ -2,7 +2,7 @@ import AgentTestSupport
 import Glibc
 import Testing
 
-@Suite struct CommandLineTests {
+@Suite(.blocking) struct CommandLineTests {
     @Test func version() throws {
         for arguments in ["version", "--version"] {
             let result = try CommandResult.ofAgent(arguments)

@@ -3,7 +3,7 @@ import Foundation
 import Glibc
 import Testing
 
-@Suite struct ListenerTests {
+@Suite(.blocking) struct ListenerTests {
     private func socketAt(_ path: String, listening: Bool) throws -> CInt {
         let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_un()
@@ -171,7 +171,8 @@ import Testing
     }
 
     @Test(.enabled(if: Privileges.isRoot)) func rootMayUseTheSocketOfAnotherUser() throws {
-        let daemon = try DaemonProcess(environment: ["HOME": "/tmp"], wrapper: Privileges.asNobody, directory: try Privileges.directoryOfNobody())
+        let daemon = try DaemonProcess(
+            environment: ["HOME": "/tmp"], wrapper: Privileges.asNobody, directory: try Privileges.directoryOfNobody())
         let connection = try daemon.connect()
         #expect(try connection.request("GET", "/").status == 200)
         #expect(try connection.run("id -u")["output"] as? String == "65534\n")

@@ -3,21 +3,23 @@ import Foundation
 import Glibc
 import Testing
 
-@Suite struct ObservabilityTests {
+@Suite(.blocking) struct ObservabilityTests {
     @Test func metricsAreThereAndMove() async throws {
         let daemon = try DaemonProcess()
         let connection = try daemon.connect()
         func value(_ series: String) throws -> Double { try #require(try daemon.metric(series), "\(series)") }
         let response = try connection.request("GET", "/debug/prometheus")
         #expect(response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8")
-        for series in ["agent_processes_started_total", "agent_processes_running", "agent_process_captured_bytes_total"] {
+        for series in [
+            "agent_processes_started_total", "agent_processes_running", "agent_process_captured_bytes_total",
+        ] {
             #expect(try value(series) == 0)
         }
         #expect(try value(#"agent_processes_exited_total{reason="exited"}"#) == 0)
-        let sleeper = try connection.start("sleep 1000")
+        let sleeper = try connection.start("exec sleep 1000")
         _ = try connection.run("printf 0123456789")
         _ = try connection.run("kill -9 $$")
-        _ = try connection.run("sleep 1000", ["timeout_ms": 1])
+        _ = try connection.run("exec sleep 1000", ["timeout_ms": 1])
         #expect(try value("agent_processes_started_total") == 4)
         #expect(try value("agent_processes_running") == 1)
         _ = try connection.signal(sleeper, "kill")
@@ -81,7 +83,9 @@ import Testing
         _ = try await daemon.logged("status=401")
         let log = daemon.log
         let line = try #require(log.split(separator: "\n").first { $0.contains("path=/nowhere") })
-        for part in ["DEBUG", "method=GET", "status=404", "bytes=30", "duration_ms=", "chat_id=\(chat)", "peer=127.0.0.1:"] {
+        for part in [
+            "DEBUG", "method=GET", "status=404", "bytes=", "duration_ms=", "chat_id=\(chat)", "peer=127.0.0.1:",
+        ] {
             #expect(line.contains(part), "\(part) in \(line)")
         }
         #expect(!log.contains(daemon.token))
@@ -184,8 +188,6 @@ import Testing
         #expect(!ports.contains { $0["port"] as? Int == daemon.port })
         #expect(Set(ports.compactMap { $0["port"] as? Int }).count == ports.count)
         #expect(ports.allSatisfy { $0["port"] as? Int ?? 0 >= 9 })
-        // A port that is closed is gone a second later.
-        close(dup(descriptor))
         #expect(try await daemon.stop() == 0)
     }
 }

@@ -9,7 +9,6 @@ import Testing
         let chat = newChat()
         let before = Int(time(nil))
         let id = try connection.start("echo hello; sleep 1000", ["workdir": "/tmp"], chat: chat)
-        defer { _ = try? connection.signal(id, "kill") }
         let info = try #require(try connection.list("?limit=1000", chat: chat).first { $0["id"] as? String == id })
         #expect(info["id"] as? String == id)
         #expect(info["command"] as? String == "echo hello; sleep 1000")
@@ -73,7 +72,6 @@ import Testing
             exited.append(id)
         }
         let running = try (0..<2).map { _ in try connection.start("sleep 1000", chat: chat) }
-        defer { for id in running { _ = try? connection.signal(id, "kill") } }
         exited.append(try connection.start("true", chat: chat))
         _ = try connection.finish(exited[12])
         let expected = Array(running.reversed()) + exited.reversed()
@@ -117,7 +115,6 @@ import Testing
         let (mine, other) = (newChat(), newChat())
         let owned = try connection.start("sleep 1000", chat: mine)
         let free = try connection.start("sleep 1000")
-        defer { for id in [owned, free] { _ = try? connection.signal(id, "kill") } }
         func listed(_ chat: String?) throws -> Set<String> {
             Set(try connection.list("?limit=1000", chat: chat).compactMap { $0["id"] as? String })
         }

@@ -42,7 +42,8 @@ import Testing
         let (_, connection) = try shared()
         // Only beyond 32 KiB, of which these lines are the tail.
         let answer = try connection.run(
-            "seq 1 6000; echo; head -c 2048 /dev/zero | tr '\\0' a; echo; head -c 2049 /dev/zero | tr '\\0' b; echo; echo c")
+            "seq 1 6000; echo; head -c 2048 /dev/zero | tr '\\0' a; echo; head -c 2049 /dev/zero | tr '\\0' b; echo; echo c"
+        )
         let all = try #require(answer["output"] as? String).split(separator: "\n")
         try #require(all.count > 3)
         let lines = Array(all.suffix(3))
@@ -156,7 +157,6 @@ import Testing
     @Test func rawOfARunningProcess() async throws {
         let (_, connection) = try shared()
         let id = try connection.start("echo early; sleep 1000")
-        defer { _ = try? connection.signal(id, "kill") }
         try await eventually("its output is here") { try connection.output(id).json["total_bytes"] as? Int == 6 }
         #expect(try raw(id).text == "early\n")
     }

@@ -50,7 +50,8 @@ import Testing
         let deep = String(repeating: "[", count: 100_000)
         for body in [Data([0x7b, 0x22, 0xff, 0xfe, 0x22, 0x7d]), Data(deep.utf8), Data(repeating: 0, count: 64)] {
             let connection = try daemon.connect()
-            try connection.send("POST /api/v0/processes/start HTTP/1.1\r\nHost: a\r\nContent-Length: \(body.count)\r\n\r\n")
+            try connection.send(
+                "POST /api/v0/processes/start HTTP/1.1\r\nHost: a\r\nContent-Length: \(body.count)\r\n\r\n")
             try connection.send(body)
             let response = try connection.response()
             #expect(response.status == 400)
@@ -95,7 +96,9 @@ import Testing
         for (bytes, status) in [((256 << 10) - 1, 200), (256 << 10, 200), ((256 << 10) + 1, 413)] {
             let response = try connection.postStart(["command": command(bytes)])
             #expect(response.status == status)
-            if let id = response.json["id"] as? String { #expect(try connection.finish(id)["output"] as? String == "ok\n") }
+            if let id = response.json["id"] as? String {
+                #expect(try connection.finish(id)["output"] as? String == "ok\n")
+            }
         }
         // Ten variables whose names and values fill the limit.
         func environment(_ bytes: Int) -> [String: String] {
@@ -110,14 +113,17 @@ import Testing
             let response = try connection.postStart(["command": "echo ${#V0}", "env": environment(bytes)])
             #expect(response.status == status, "\(bytes): \(response.text.prefix(300))")
         }
-        #expect(try connection.postStart(["command": "true", "env": ["A": String(repeating: "x", count: 131_072)]]).status == 413)
+        #expect(
+            try connection.postStart(["command": "true", "env": ["A": String(repeating: "x", count: 131_072)]]).status
+                == 413)
     }
 
     @Test func environment() throws {
         let (_, connection) = try shared()
         let chat = newChat()
         let id = try connection.start(
-            "echo $A-$PATH-$CODER_CHAT_ID", ["env": ["A": "ä\"b\nc", "PATH": "/usr/bin:/bin", "CODER_CHAT_ID": "fake"]],
+            "echo $A-$PATH-$CODER_CHAT_ID",
+            ["env": ["A": "ä\"b\nc", "PATH": "/usr/bin:/bin", "CODER_CHAT_ID": "fake"]],
             chat: chat)
         #expect(try connection.finish(id)["output"] as? String == "ä\"b c-/usr/bin:/bin-\(chat)\n")
         #expect(try connection.run("echo x$CODER_CHAT_ID")["output"] as? String == "x\n")
@@ -152,8 +158,9 @@ import Testing
         let (_, connection) = try shared()
         // stdin is /dev/null, 1 and 2 are the same pipe, nothing else is open.
         let fds = try #require(
-            try connection.run("readlink /proc/self/fd/0; readlink /proc/$$/fd/1; readlink /proc/$$/fd/2; ls /proc/$$/fd")[
-                "output"] as? String)
+            try connection.run(
+                "readlink /proc/self/fd/0; readlink /proc/$$/fd/1; readlink /proc/$$/fd/2; ls /proc/$$/fd")[
+                    "output"] as? String)
         let lines = fds.split(separator: "\n")
         #expect(lines.first == "/dev/null")
         #expect(lines.count == 6)

@@ -22,7 +22,6 @@ import Testing
     @Test func waitAnswersAfterTheTime() throws {
         let (_, connection) = try shared()
         let id = try connection.start("echo so far; sleep 1000")
-        defer { _ = try? connection.signal(id, "kill") }
         let begin = ContinuousClock.now
         let answer = try connection.output(id, "?wait=true&timeout_ms=300")
         let took = begin.duration(to: .now)
@@ -56,7 +55,6 @@ import Testing
     @Test func halfClosedWaiterGetsTheStateOfTheMoment() throws {
         let (daemon, connection) = try shared()
         let id = try connection.start("sleep 1000")
-        defer { _ = try? connection.signal(id, "kill") }
         let waiter = try daemon.connect()
         try waiter.send("GET", "/api/v0/processes/\(id)/output?wait=true")
         waiter.closeSending()
@@ -111,7 +109,7 @@ import Testing
 }
 
 /// What depends on the number of connections and threads has a daemon of its own.
-@Suite struct WaiterTests {
+@Suite(.blocking) struct WaiterTests {
     @Test func twoHundredWaitersCostNoThread() async throws {
         let daemon = try DaemonProcess()
         let connection = try daemon.connect()
@@ -121,7 +119,7 @@ import Testing
         let before = ProcFS.threads(daemon.pid)
         let waiters = try (0..<200).map { _ in try daemon.connect(timeout: 60) }
         for waiter in waiters { try waiter.send("GET", "/api/v0/processes/\(id)/output?wait=true") }
-        try await eventually("all connections are open", within: .seconds(30)) {
+        try await eventually("all connections are open") {
             try daemon.metric("agent_http_open_connections") ?? 0 >= 201
         }
         _ = try connection.output(id)
@@ -199,8 +197,12 @@ import Testing
         // A start whose body comes after the signal: refused, or closed without an answer.
         let late = try daemon.connect()
         try late.send("POST /api/v0/processes/start HTTP/1.1\r\nHost: a\r\nContent-Length: 18\r\n\r\n")
+        let waiter = try daemon.connect()
+        try waiter.send("GET", "/api/v0/processes/\(id)/output?wait=true")
+        try await eventually("all are connected") { try daemon.metric("agent_http_open_connections") ?? 0 >= 4 }
         daemon.signal(SIGTERM)
-        _ = try daemon.notified("STOPPING=1")
+        // Waiters are let go once starts are refused.
+        _ = try waiter.response()
         try? late.send(#"{"command":"true"}"#)
         if let response = try? late.response() { #expect(response.status == 503) }
         #expect(try await daemon.wait() == 0)

@@ -10,13 +10,28 @@ struct SharedDaemon: SuiteTrait, TestScoping {
         for test: Test, testCase: Test.Case?, performing function: @Sendable () async throws -> Void
     ) async throws {
         let daemon = try DaemonProcess(tcp: true, logLevel: "debug")
-        try await Self.$current.withValue(daemon) { try await function() }
+        try await withTaskExecutorPreference(BlockingExecutor.shared) {
+            try await Self.$current.withValue(daemon) { try await function() }
+        }
         #expect(try await daemon.stop() == 0)
     }
 }
 
 extension Trait where Self == SharedDaemon {
     static var sharedDaemon: Self { Self() }
+}
+
+/// Runs the tests of a suite on threads that may block.
+struct BlockingTests: SuiteTrait, TestScoping {
+    func provideScope(
+        for test: Test, testCase: Test.Case?, performing function: @Sendable () async throws -> Void
+    ) async throws {
+        try await withTaskExecutorPreference(BlockingExecutor.shared) { try await function() }
+    }
+}
+
+extension Trait where Self == BlockingTests {
+    static var blocking: Self { Self() }
 }
 
 /// The suite's daemon and a fresh connection to its unix socket.

@@ -106,17 +106,20 @@ import Testing
 }
 
 /// What flags change of the access to TCP listeners.
-@Suite struct TCPConfigurationTests {
+@Suite(.blocking) struct TCPConfigurationTests {
     @Test func allowedHosts() throws {
         let daemon = try DaemonProcess(
             tcp: true, arguments: ["--http-allowed-host", "Box.example", "--http-allowed-host", "other.example"])
-        for (host, status) in [("box.example", 200), ("BOX.example:1", 200), ("other.example", 200), ("x.example", 403)] {
+        for (host, status) in [
+            ("box.example", 200), ("BOX.example:1", 200), ("other.example", 200), ("x.example", 403),
+        ] {
             #expect(try daemon.connectTCP().request("GET", "/healthz", headers: ["Host": host]).status == status)
         }
     }
 
     @Test func allowedHostsOfTheEnvironment() throws {
-        let daemon = try DaemonProcess(tcp: true, environment: ["WORKSPACE_AGENT_HTTP_ALLOWED_HOST": "a.example,b.example"])
+        let daemon = try DaemonProcess(
+            tcp: true, environment: ["WORKSPACE_AGENT_HTTP_ALLOWED_HOST": "a.example,b.example"])
         let response = try daemon.connectTCP().request("GET", "/healthz", headers: ["Host": "b.example"])
         #expect(response.status == 200)
     }
