@@ -116,6 +116,15 @@ public final class DaemonProcess: Sendable {
         return final
     }
 
+    /// Waits for the end on this very thread, for tests that measure how long it takes.
+    public func waitBlocking() -> Int32 {
+        var status: Int32 = 0
+        while waitpid(pid, &status, 0) < 0 && errno == EINTR {}
+        let final = status
+        ended.withLock { $0 = final }
+        return final
+    }
+
     /// SIGTERM, and its exit code.
     @discardableResult
     public func stop() async throws -> Int32 {
