@@ -1,25 +1,30 @@
 import CPlatform
 import Foundation
 import Glibc
+import Synchronization
 
 /// The built binary, running as a daemon of its own with its own directories.
-public final class DaemonProcess {
+public final class DaemonProcess: Sendable {
     public let directory: TemporaryDirectory
     public let pid: pid_t
     public let socket: String
     /// 0 without a TCP listener.
-    public private(set) var port = 0
+    public let port: Int
+    /// What the daemon told systemd when it was ready.
+    public let readyStatus: String
     private let notify: CInt
-    private var ended: Int32?
+    private let ended = Mutex<Int32?>(nil)
 
     /// Starts `workspace-agent agent` and returns once it notified that it is ready.
     /// - Parameters:
     ///   - tcp: also listen on a free port of 127.0.0.1.
     ///   - arguments: further flags.
+    ///   - logLevel: of the human log, which ``log`` reads.
+    ///   - descriptors: open files that the daemon gets as 3, 4 and so on.
     ///   - wrapper: a program and arguments in front of the binary (`setpriv`, `prlimit` …).
     public init(
         tcp: Bool = false, arguments: [String] = [], environment: [String: String] = [:], wrapper: [String] = [],
-        directory: TemporaryDirectory? = nil
+        logLevel: String = "info", descriptors: [CInt] = [], directory: TemporaryDirectory? = nil
     ) throws {
         let directory = try directory ?? TemporaryDirectory()
         self.directory = directory
@@ -43,17 +48,28 @@ public final class DaemonProcess {
         if tcp { line += ["--http-address", "127.0.0.1:0"] }
         line += ["--state-dir", "\(directory.path)/state", "--log-dir", "\(directory.path)/log"]
         line += ["--socket-path", "\(directory.path)/agent.sock"]
-        line += ["--log-human", "\(directory.path)/human.log"]
+        line += ["--log-human", "\(directory.path)/human.log", "--log-level", logLevel]
         line += arguments
         var variables = ProcessInfo.processInfo.environment
         variables["NOTIFY_SOCKET"] = notifyPath
         variables.merge(environment) { _, new in new }
-        pid = try Self.spawn(line, variables)
-        try waitForReady()
+        let pid = try Self.spawn(line, variables, descriptors: descriptors)
+        self.pid = pid
+        let status: String
+        do {
+            status = try Self.notified("READY=1", notify, seconds: 20)
+        } catch {
+            kill(pid, SIGKILL)
+            waitpid(pid, nil, 0)
+            throw error
+        }
+        let range = status.range(of: "http://127.0.0.1:")
+        port = range.flatMap { Int(status[$0.upperBound...].prefix { $0.isNumber }) } ?? 0
+        readyStatus = status
     }
 
     deinit {
-        if ended == nil {
+        if ended.withLock({ $0 }) == nil {
             kill(pid, SIGKILL)
             waitpid(pid, nil, 0)
         }
@@ -71,7 +87,7 @@ public final class DaemonProcess {
         return path.appendingPathComponent("workspace-agent").path
     }
 
-    public func connect(timeout: Int = 20) throws -> RawConnection { try RawConnection(unix: socket, timeout: timeout) }
+    public func connect(timeout: Int = 60) throws -> RawConnection { try RawConnection(unix: socket, timeout: timeout) }
 
     public var token: String {
         let text = try? String(contentsOfFile: "\(directory.path)/http.token", encoding: .utf8)
@@ -80,18 +96,34 @@ public final class DaemonProcess {
 
     public var log: String { (try? String(contentsOfFile: "\(directory.path)/human.log", encoding: .utf8)) ?? "" }
 
+    /// The log, once a thread has written a line with this text to it.
+    public func logged(_ text: String) async throws -> String {
+        try await eventually("a log line with \(text)") { log.contains(text) }
+        return log
+    }
+
     /// Sends a signal.
     public func signal(_ number: Int32) { kill(pid, number) }
 
     /// Waits for the end; the raw wait status.
-    public func wait(seconds: Int = 30) async throws -> Int32 {
-        if let ended { return ended }
+    public func wait(seconds: Int = 60) async throws -> Int32 {
+        if let status = ended.withLock({ $0 }) { return status }
         var status: Int32 = 0
         try await eventually("the daemon ends", within: .seconds(seconds)) {
             waitpid(self.pid, &status, WNOHANG) == self.pid
         }
-        ended = status
-        return status
+        let final = status
+        ended.withLock { $0 = final }
+        return final
+    }
+
+    /// Waits for the end on this very thread, for tests that measure how long it takes.
+    public func waitBlocking() -> Int32 {
+        var status: Int32 = 0
+        while waitpid(pid, &status, 0) < 0 && errno == EINTR {}
+        let final = status
+        ended.withLock { $0 = final }
+        return final
     }
 
     /// SIGTERM, and its exit code.
@@ -103,31 +135,51 @@ public final class DaemonProcess {
 
     /// Messages that the daemon sent to its notification socket, up to one with the prefix.
     public func notified(_ prefix: String, seconds: Int = 20) throws -> String {
+        try Self.notified(prefix, notify, seconds: seconds)
+    }
+
+    private static func notified(_ prefix: String, _ notify: CInt, seconds: Int) throws -> String {
         var time = timeval(tv_sec: seconds, tv_usec: 0)
         setsockopt(notify, SOL_SOCKET, SO_RCVTIMEO, &time, socklen_t(MemoryLayout<timeval>.size))
         var area = [UInt8](repeating: 0, count: 4096)
         while true {
             let n = recv(notify, &area, area.count, 0)
-            guard n > 0 else { throw RawConnection.Failure(description: "no \(prefix) from the daemon: \(log)") }
+            guard n > 0 else { throw RawConnection.Failure(description: "no \(prefix) from the daemon") }
             let text = String(decoding: area.prefix(n), as: UTF8.self)
             if text.hasPrefix(prefix) { return text }
         }
     }
 
-    private func waitForReady() throws {
-        let status = try notified("READY=1")
-        if let range = status.range(of: "http://127.0.0.1:") {
-            port = Int(status[range.upperBound...].prefix { $0.isNumber }) ?? 0
-        }
+    /// A TCP connection; see ``authorization`` for its token.
+    public func connectTCP(timeout: Int = 60) throws -> RawConnection {
+        try RawConnection(port: port, timeout: timeout)
+    }
+
+    /// The header that TCP listeners ask for.
+    public var authorization: [String: String] { ["Authorization": "Bearer \(token)"] }
+
+    /// A sample of /debug/prometheus; nil when there is none with that name and these labels.
+    public func metric(_ series: String) throws -> Double? {
+        let text = try connect().request("GET", "/debug/prometheus").text
+        let line = text.split(separator: "\n").first { $0.hasPrefix("\(series) ") }
+        return line.flatMap { Double($0.dropFirst(series.count + 1)) }
     }
 
     /// Starts a program with its output going where ours goes; the pid.
-    public static func spawn(_ arguments: [String], _ environment: [String: String]) throws -> pid_t {
+    public static func spawn(
+        _ arguments: [String], _ environment: [String: String], descriptors: [CInt] = []
+    ) throws -> pid_t {
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        for (index, descriptor) in descriptors.enumerated() {
+            posix_spawn_file_actions_adddup2(&actions, descriptor, CInt(3 + index))
+        }
         var argv: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
         var envp: [UnsafeMutablePointer<CChar>?] = environment.map { strdup("\($0.key)=\($0.value)") } + [nil]
         defer { for pointer in argv + envp { free(pointer) } }
         var pid = pid_t()
-        let rc = posix_spawnp(&pid, arguments[0], nil, nil, &argv, &envp)
+        let rc = posix_spawnp(&pid, arguments[0], &actions, nil, &argv, &envp)
         guard rc == 0 else { throw RawConnection.Failure(description: "\(arguments[0]): errno \(rc)") }
         return pid
     }

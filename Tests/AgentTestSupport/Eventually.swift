@@ -10,17 +10,19 @@ public struct DeadlineExceeded: Error, CustomStringConvertible {
 /// Waits for something that no event announces (the state of /proc, say), looking every few
 /// milliseconds, and fails at the deadline.
 public func eventually(
-    _ what: String, within limit: Duration = .seconds(30), _ condition: () async throws -> Bool
+    _ what: String, within limit: Duration = .seconds(60), _ condition: () async throws -> Bool
 ) async throws {
     let deadline = ContinuousClock.now + limit
-    while ContinuousClock.now < deadline {
+    while true {
+        // Looked at once more after a deadline that passed while nobody ran us.
+        let late = ContinuousClock.now >= deadline
         if try await condition() { return }
+        if late { throw DeadlineExceeded(what: what) }
         await withCheckedContinuation { continuation in
             // A thread of its own, so that looking does not hold a cooperative thread.
             pause(milliseconds: 2) { continuation.resume() }
         }
     }
-    throw DeadlineExceeded(what: what)
 }
 
 private func pause(milliseconds: CInt, _ done: @escaping @Sendable () -> Void) {

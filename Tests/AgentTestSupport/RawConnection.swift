@@ -24,7 +24,7 @@ public final class RawConnection {
     private var buffer = Data()
 
     /// - Parameter timeout: seconds after which any read fails.
-    public init(unix path: String, timeout: Int = 20) throws {
+    public init(unix path: String, timeout: Int = 60) throws {
         descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
@@ -38,7 +38,7 @@ public final class RawConnection {
         setTimeout(timeout)
     }
 
-    public init(port: Int, timeout: Int = 20) throws {
+    public init(port: Int, timeout: Int = 60) throws {
         descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
@@ -89,6 +89,12 @@ public final class RawConnection {
         return Data(area.prefix(n))
     }
 
+    /// Closes with a reset instead of an orderly end (TCP).
+    public func resetOnClose() {
+        var linger = linger(l_onoff: 1, l_linger: 0)
+        setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<Glibc.linger>.size))
+    }
+
     /// Exactly so many bytes.
     public func receive(exactly count: Int) throws -> Data {
         var data = Data()
@@ -98,6 +104,13 @@ public final class RawConnection {
             data += more
         }
         return data
+    }
+
+    /// Whether a read would return at once: bytes are here, or the stream has ended.
+    public var isReadable: Bool {
+        guard buffer.isEmpty else { return true }
+        var poll = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        return Glibc.poll(&poll, 1, 0) > 0
     }
 
     /// Whether the peer has closed: true at the end of the stream.
@@ -148,10 +161,24 @@ public final class RawConnection {
         }
     }
 
+    /// Sends bytes as they are and reads the answer to them.
+    public func exchange(_ text: String) throws -> Response {
+        try send(text)
+        return try response()
+    }
+
     /// Sends one request and reads its answer.
     public func request(
         _ method: String, _ path: String, headers: [String: String] = [:], body: String? = nil
     ) throws -> Response {
+        try send(method, path, headers: headers, body: body)
+        return try response()
+    }
+
+    /// Sends one request. A header with an empty value is left out.
+    public func send(
+        _ method: String, _ path: String, headers: [String: String] = [:], body: String? = nil
+    ) throws {
         var all = ["Host": "localhost"]
         if let body {
             all["Content-Type"] = "application/json"
@@ -161,6 +188,5 @@ public final class RawConnection {
         var text = "\(method) \(path) HTTP/1.1\r\n"
         for (name, value) in all where !value.isEmpty { text += "\(name): \(value)\r\n" }
         try send(text + "\r\n" + (body ?? ""))
-        return try response()
     }
 }

@@ -1,7 +1,7 @@
 import AgentTestSupport
 import Testing
 
-@Suite struct SmokeTests {
+@Suite(.blocking) struct SmokeTests {
     @Test func answersAndStops() async throws {
         let daemon = try DaemonProcess(tcp: true)
         let connection = try daemon.connect()

@@ -1,0 +1,217 @@
+import AgentTestSupport
+import Foundation
+import Glibc
+import Testing
+
+/// Heavy, or at the edge of what the machine gives: one after the other.
+@Suite(.serialized, .blocking) struct ResourceTests {
+    @Test func aThousandShortRunsLeaveNothingBehind() async throws {
+        let daemon = try DaemonProcess()
+        let connection = try daemon.connect(timeout: 60)
+        func run(_ count: Int) throws {
+            for _ in 0..<count { #expect(try connection.run("echo x")["exit_code"] as? Int == 0) }
+        }
+        // Whatever is made on first use is there after these.
+        try run(50)
+        try await eventually("it is quiet") { !ProcFS.children(of: daemon.pid).contains { $0.isZombie } }
+        let before = (
+            descriptors: ProcFS.descriptors(daemon.pid), threads: ProcFS.threads(daemon.pid),
+            memory: ProcFS.residentKiB(daemon.pid)
+        )
+        try run(1000)
+        try await eventually("descriptors are closed") { ProcFS.descriptors(daemon.pid) <= before.descriptors }
+        #expect(ProcFS.threads(daemon.pid) <= before.threads)
+        #expect(ProcFS.residentKiB(daemon.pid) - before.memory < 8 << 10)
+        #expect(ProcFS.children(of: daemon.pid).isEmpty)
+        #expect(try connection.list("?limit=1000").count == 1000)
+        let spools = try FileManager.default.contentsOfDirectory(atPath: "\(daemon.directory.path)/state/processes")
+        #expect(spools.count <= 1001)
+        #expect(try await daemon.stop() == 0)
+    }
+
+    @Test func fiveHundredProcesses() async throws {
+        let daemon = try DaemonProcess()
+        let connection = try daemon.connect(timeout: 60)
+        let threads = ProcFS.threads(daemon.pid)
+        var ids: [String] = []
+        for _ in 0..<500 { ids.append(try connection.start("exec sleep 1000")) }
+        let refused = try connection.postStart(["command": "true"])
+        #expect(refused.status == 429)
+        #expect(refused.json["message"] as? String == "Too many running processes.")
+        #expect(ProcFS.threads(daemon.pid) <= threads + 2)
+        // One that ends makes room for one.
+        _ = try connection.signal(ids[0], "kill")
+        _ = try connection.finish(ids[0])
+        #expect(try connection.run("true")["exit_code"] as? Int == 0)
+        let begin = ContinuousClock.now
+        #expect(try await daemon.stop() == 0)
+        #expect(begin.duration(to: .now) < .seconds(20))
+        #expect(ProcFS.children(of: daemon.pid).isEmpty)
+    }
+
+    @Test(.enabled(if: Privileges.isRoot)) func aFullDiskNeverStopsTheCapture() async throws {
+        let directory = try TemporaryDirectory()
+        let disk = "\(directory.path)/disk"
+        mkdir(disk, 0o700)
+        try #require(
+            try CommandResult.of(["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", disk]).code == 0)
+        defer { _ = try? CommandResult.of(["umount", "-l", disk]) }
+        let daemon = try DaemonProcess(arguments: ["--state-dir", "\(disk)/state"])
+        let connection = try daemon.connect()
+        let answer = try connection.run("seq 1 1000000; echo last")
+        #expect(answer["exit_code"] as? Int == 0)
+        #expect(answer["total_bytes"] as? Int == 6_888_901)
+        let text = try #require(answer["output"] as? String)
+        #expect(text.hasPrefix("1\n2\n3\n"))
+        #expect(text.hasSuffix("999999\n1000000\nlast\n"))
+        let id = try #require(try connection.list().first?["id"] as? String)
+        let raw = try connection.request("GET", "/api/v0/processes/\(id)/output/raw")
+        #expect(raw.status == 410)
+        #expect(raw.json["message"] is String)
+        // Its room is given back, so the next one has its own.
+        try await eventually("the file is removed") { try daemon.metric("agent_process_spool_bytes") == 0 }
+        let small = try connection.start("echo small")
+        _ = try connection.finish(small)
+        #expect(try connection.request("GET", "/api/v0/processes/\(small)/output/raw").text == "small\n")
+        #expect(try await daemon.stop() == 0)
+    }
+
+    @Test func outOfDescriptors() async throws {
+        let daemon = try DaemonProcess(wrapper: ["prlimit", "--nofile=64"])
+        let connection = try daemon.connect()
+        #expect(try connection.request("GET", "/").status == 200)
+        var idle: [RawConnection] = []
+        for _ in 0..<100 { idle.append(try daemon.connect()) }
+        let log = try await daemon.logged("out of descriptors")
+        #expect(log.split(separator: "\n").count { $0.contains("out of descriptors") } == 1)
+        // Who is connected is served, a start is refused with a reason.
+        #expect(try connection.request("GET", "/").status == 200)
+        let refused = try connection.postStart(["command": "true"])
+        #expect([429, 500].contains(refused.status))
+        #expect(refused.json["message"] as? String == "Failed to start process.")
+        idle = []
+        try await eventually("it accepts again") {
+            guard let fresh = try? daemon.connect(timeout: 5) else { return false }
+            return (try? fresh.request("GET", "/").status) == 200
+        }
+        #expect(try connection.run("echo back")["output"] as? String == "back\n")
+        #expect(try #require(try daemon.metric("agent_http_accept_pauses_total")) >= 1)
+        #expect(try await daemon.stop() == 0)
+    }
+
+    @Test func outOfDescriptorsDoesNotSpin() async throws {
+        let daemon = try DaemonProcess(wrapper: ["prlimit", "--nofile=64"])
+        let idle = try (0..<100).map { _ in try daemon.connect() }
+        _ = try await daemon.logged("out of descriptors")
+        let before = try cpuTicks(daemon.pid)
+        // The time is what is measured: ticks are hundredths of a second.
+        try await Task.sleep(for: .seconds(1))
+        #expect(try cpuTicks(daemon.pid) - before < 20)
+        withExtendedLifetime(idle) {}
+    }
+
+    private func cpuTicks(_ pid: pid_t) throws -> Int {
+        let fields = try #require(ProcFS.fields(pid))
+        return (Int(fields[11]) ?? 0) + (Int(fields[12]) ?? 0)
+    }
+
+    @Test(.enabled(if: Privileges.isRoot)) func noMoreProcesses() async throws {
+        // RLIMIT_NPROC counts a user's processes and threads, and means nothing to root.
+        let daemon = try DaemonProcess(
+            environment: ["HOME": "/tmp"], wrapper: Privileges.asNobody, directory: try Privileges.directoryOfNobody())
+        let connection = try daemon.connect()
+        #expect(try connection.run("true")["exit_code"] as? Int == 0)
+        // Only a user may lower it for a process of its own.
+        func limit(_ soft: String) throws -> Int32 {
+            try CommandResult.of(
+                Privileges.asNobody + ["prlimit", "--pid=\(daemon.pid)", "--nproc=\(soft):"]
+            ).code
+        }
+        try #require(try limit("1") == 0)
+        let refused = try connection.postStart(["command": "true"])
+        #expect([429, 500].contains(refused.status))
+        #expect(refused.json["message"] as? String == "Failed to start process.")
+        #expect((refused.json["detail"] as? String)?.contains("Resource temporarily unavailable") == true)
+        #expect(try connection.request("GET", "/healthz").status == 200)
+        #expect(try limit("4096") == 0)
+        #expect(try connection.run("true")["exit_code"] as? Int == 0)
+        #expect(try await daemon.stop() == 0)
+    }
+
+    /// The shell's child makes a grandchild and goes; the grandchild ends later.
+    private static let orphan = "sh -c 'sleep 0.2 >/dev/null 2>&1 & echo $!'"
+
+    private func orphan(_ connection: RawConnection) throws -> pid_t {
+        let text = try connection.run(Self.orphan)["output"] as? String ?? ""
+        return try #require(pid_t(text.trimmingCharacters(in: .newlines)))
+    }
+
+    @Test func orphansAreReaped() async throws {
+        let daemon = try DaemonProcess()
+        let connection = try daemon.connect()
+        let pids = try (0..<20).map { _ in try orphan(connection) }
+        try await eventually("all are reaped") { !pids.contains { ProcFS.exists($0) } }
+        // With starts all the while: reaping must not take their exits away.
+        for _ in 0..<50 {
+            _ = try orphan(connection)
+            #expect(try connection.run("exit 6")["exit_code"] as? Int == 6)
+        }
+        try await eventually("nobody is left") { ProcFS.children(of: daemon.pid).isEmpty }
+        #expect(try await daemon.stop() == 0)
+    }
+
+    @Test func noReap() async throws {
+        let daemon = try DaemonProcess(arguments: ["--no-reap"])
+        let connection = try daemon.connect()
+        let text = try connection.run("sh -c 'sleep 1000 >/dev/null 2>&1 & echo $!'")["output"] as? String ?? ""
+        let pid = try #require(pid_t(text.trimmingCharacters(in: .newlines)))
+        try await eventually("somebody else adopts it") {
+            ProcFS.fields(pid).map { pid_t($0[1]) != daemon.pid } ?? false
+        }
+        kill(pid, SIGKILL)
+        // What it started itself it reaps all the same.
+        for _ in 0..<20 { #expect(try connection.run("true")["exit_code"] as? Int == 0) }
+        try await eventually("nobody is left") { ProcFS.children(of: daemon.pid).isEmpty }
+        #expect(try await daemon.stop() == 0)
+    }
+
+    @Test(arguments: [([:], 5, 998), (["CODER_PROC_NICE_SCORE": "3", "CODER_PROC_OOM_SCORE": "777"], 3, 777)])
+    func priorities(settings: [String: String], nice: Int, oom: Int) async throws {
+        let daemon = try DaemonProcess(environment: settings.merging(["CODER_PROC_PRIO_MGMT": "1"]) { old, _ in old })
+        let connection = try daemon.connect()
+        let own = try #require(ProcFS.fields(daemon.pid).flatMap { Int($0[16]) })
+        let ownOOM = ProcFS.text("/proc/\(daemon.pid)/oom_score_adj")
+        let output = try connection.run("cut -d' ' -f19 /proc/self/stat; cat /proc/self/oom_score_adj")["output"]
+        #expect(output as? String == "\(min(own + nice, 19))\n\(oom)\n")
+        #expect(ProcFS.text("/proc/\(daemon.pid)/oom_score_adj") == ownOOM)
+        #expect(ProcFS.fields(daemon.pid).flatMap { Int($0[16]) } == own)
+    }
+
+    @Test(.enabled(if: Privileges.isRoot)) func aRefusedPriorityIsLoggedAndNoError() async throws {
+        let daemon = try DaemonProcess(
+            environment: [
+                "HOME": "/tmp", "CODER_PROC_PRIO_MGMT": "1", "CODER_PROC_NICE_SCORE": "-10",
+                "CODER_PROC_OOM_SCORE": "-900",
+            ], wrapper: Privileges.asNobody, directory: try Privileges.directoryOfNobody())
+        #expect(try daemon.connect().run("echo x")["output"] as? String == "x\n")
+        let log = try await daemon.logged("priority not set")
+        #expect(log.contains("niceness") && log.contains("oom_score_adj"))
+    }
+
+    @Test func prioritiesThatAreNoNumbers() async throws {
+        let daemon = try DaemonProcess(environment: ["CODER_PROC_PRIO_MGMT": "1", "CODER_PROC_NICE_SCORE": "much"])
+        #expect(try daemon.connect().run("echo x")["output"] as? String == "x\n")
+        _ = try await daemon.logged("CODER_PROC_NICE_SCORE=much")
+    }
+
+    @Test func aMuteDaemonWithoutAStateDirectoryStillRunsCommands() async throws {
+        let daemon = try DaemonProcess(arguments: ["--state-dir", "/proc/nowhere"])
+        let connection = try daemon.connect()
+        let health = try connection.request("GET", "/healthz").json
+        #expect(health["status"] as? String == "degraded")
+        let id = try connection.start("echo x")
+        #expect(try connection.finish(id)["output"] as? String == "x\n")
+        #expect(try connection.request("GET", "/api/v0/processes/\(id)/output/raw").status == 410)
+        #expect(try await daemon.stop() == 0)
+    }
+}
