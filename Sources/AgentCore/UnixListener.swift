@@ -30,13 +30,8 @@ public struct UnixListener: Sendable {
         let parent = parentDirectory(of: path)
         try createDirectories(parent, mode: 0o700)
 
-        // The lock keeps two daemons that start at once from each removing the other's socket
-        // between the look and the bind. On the directory, so that no lock file is left behind.
-        let directory = wa_open(parent, O_RDONLY | O_DIRECTORY, 0)
-        guard directory >= 0 else { throw CoreError.system(directory, "cannot open directory \(parent)") }
-        defer { close(directory) }
-        while flock(directory, LOCK_EX) != 0 && errno == EINTR {}
-
+        let lock = lockDirectory(parent)
+        defer { if lock >= 0 { close(lock) } }
         try clear(path)
         let descriptor = wa_unix_listen(path, mode, backlog)
         guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot listen on \(path)") }
@@ -55,9 +50,25 @@ public struct UnixListener: Sendable {
 
     /// Removes the socket file unless another file has taken its place.
     public func remove() {
+        let lock = Self.lockDirectory(parentDirectory(of: path))
+        defer { if lock >= 0 { close(lock) } }
         var info = stat()
         guard lstat(path, &info) == 0, FileIdentity(info) == file else { return }
         unlink(path)
+    }
+
+    /// Keeps two daemons that start or stop at once from removing each other's socket between a look
+    /// and a bind. On the directory, so that no lock file is left behind; given up after a moment,
+    /// because in /tmp anybody may hold it.
+    /// - Returns: a descriptor to close, or -1.
+    private static func lockDirectory(_ path: String) -> CInt {
+        let descriptor = wa_open(path, O_RDONLY | O_DIRECTORY, 0)
+        guard descriptor >= 0 else { return -1 }
+        for _ in 0..<50 {
+            if flock(descriptor, LOCK_EX | LOCK_NB) == 0 { break }
+            poll(nil, 0, 5)
+        }
+        return descriptor
     }
 
     private static func clear(_ path: String) throws {

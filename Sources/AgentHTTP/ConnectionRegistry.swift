@@ -2,15 +2,19 @@ import AgentCore
 import NIOCore
 import Synchronization
 
-/// The open connections of a server: bounds their number and ends them at shutdown.
+/// The open connections of a server: bounds their number by kind and ends them at shutdown.
 final class ConnectionRegistry: Sendable {
+    enum Kind: Hashable { case unix, tcp }
+
     private struct State {
         var next = 0
-        var open: [Int: NIOLoopBound<HTTPConnectionHandler>] = [:]
-        var gates: [NIOLoopBound<AcceptGate>] = []
-        var full = false
+        var open: [Int: (kind: Kind, connection: NIOLoopBound<HTTPConnectionHandler>)] = [:]
+        var counts: [Kind: Int] = [:]
+        var gates: [(kind: Kind, gate: NIOLoopBound<AcceptGate>, loop: any EventLoop)] = []
         var stopping = false
         var waiters: [CheckedContinuation<Void, Never>] = []
+
+        func isFull(_ kind: Kind) -> Bool { counts[kind, default: 0] >= HTTPLimits.connections }
     }
 
     private let state = Mutex(State())
@@ -18,34 +22,37 @@ final class ConnectionRegistry: Sendable {
 
     init(gauge: GaugeSeries) { self.gauge = gauge }
 
-    func add(gate: NIOLoopBound<AcceptGate>) { state.withLock { $0.gates.append(gate) } }
+    func add(gate: AcceptGate, kind: Kind, loop: any EventLoop) {
+        let bound = NIOLoopBound(gate, eventLoop: loop)
+        state.withLock { $0.gates.append((kind, bound, loop)) }
+    }
 
-    func add(_ connection: NIOLoopBound<HTTPConnectionHandler>) -> Int {
+    func add(_ handler: HTTPConnectionHandler, kind: Kind, loop: any EventLoop) -> Int {
         gauge.add(1)
-        let (id, stopping, closed) = state.withLock { state in
+        let bound = NIOLoopBound(handler, eventLoop: loop)
+        let (id, stopping, full) = state.withLock { state in
             state.next += 1
-            state.open[state.next] = connection
-            let closed = !state.full && state.open.count >= HTTPLimits.connections
-            if closed { state.full = true }
-            return (state.next, state.stopping, closed ? state.gates : [])
+            state.open[state.next] = (kind, bound)
+            state.counts[kind, default: 0] += 1
+            return (state.next, state.stopping, state.isFull(kind))
         }
-        setFull(true, closed)
+        if full { updateGates(kind) }
         // Accepted just before the listener closed.
-        if stopping { connection._eventLoop.execute { connection.value.shutdown() } }
+        if stopping { loop.execute { bound.value.shutdown() } }
         return id
     }
 
     func remove(_ id: Int) {
         gauge.add(-1)
-        let (waiters, opened) = state.withLock { state in
-            state.open[id] = nil
-            let opened = state.full && state.open.count < HTTPLimits.connections
-            if opened { state.full = false }
-            guard state.open.isEmpty else { return ([CheckedContinuation<Void, Never>](), opened ? state.gates : []) }
-            defer { state.waiters = [] }
-            return (state.waiters, opened ? state.gates : [])
+        let (kind, waiters) = state.withLock { state in
+            let kind = state.open.removeValue(forKey: id)?.kind
+            let wasFull = kind.map { state.isFull($0) } ?? false
+            if let kind { state.counts[kind, default: 0] -= 1 }
+            let done = state.open.isEmpty ? state.waiters : []
+            if state.open.isEmpty { state.waiters = [] }
+            return (wasFull ? kind : nil, done)
         }
-        setFull(false, opened)
+        if let kind { updateGates(kind) }
         for waiter in waiters { waiter.resume() }
     }
 
@@ -61,20 +68,24 @@ final class ConnectionRegistry: Sendable {
     }
 
     func shutdown() {
-        let all = state.withLock {
-            $0.stopping = true
-            return $0.open
+        let all = state.withLock { state in
+            state.stopping = true
+            return state.open.values.map(\.connection)
         }
-        for connection in all.values { connection._eventLoop.execute { connection.value.shutdown() } }
+        for connection in all { connection._eventLoop.execute { connection.value.shutdown() } }
     }
 
     func abort() {
-        for connection in state.withLock({ $0.open }).values {
+        for (_, connection) in state.withLock({ Array($0.open.values) }) {
             connection._eventLoop.execute { connection.value.abort() }
         }
     }
 
-    private func setFull(_ full: Bool, _ gates: [NIOLoopBound<AcceptGate>]) {
-        for gate in gates { gate._eventLoop.execute { gate.value.setFull(full) } }
+    // Each gate looks for itself on its own loop: news sent from several loops could overtake each
+    // other and leave a gate shut for ever.
+    private func updateGates(_ kind: Kind) {
+        for (_, gate, loop) in state.withLock({ $0.gates.filter { $0.kind == kind } }) {
+            loop.execute { gate.value.setFull(self.state.withLock { $0.isFull(kind) }) }
+        }
     }
 }

@@ -30,6 +30,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     private var body = ByteBuffer()
     private var caller: CallerPresence?
     private var timer = DeadlineTimer()
+    private var discarded = 0
     let output: ResponseOutput
     var webSocket: WebSocketHandler?
 
@@ -108,8 +109,17 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         }
     }
 
-    /// The first bytes of something arrived, before the decoder saw them.
-    func bytesArrived() { perform(state.bytesArrived()) }
+    /// Bytes arrived that the decoder has not seen.
+    /// - Returns: whether it is to see them.
+    func bytesArrived(_ count: Int) -> Bool {
+        if state.phase == .lingering {
+            discarded += count
+            if discarded > HTTPLimits.lingerBytes { context?.close(promise: nil) }
+            return false
+        }
+        perform(state.bytesArrived())
+        return true
+    }
 
     /// Shutdown began: finish what runs, take nothing more.
     func shutdown() {
@@ -176,6 +186,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
                 if case .head = part { _ = state.bytesArrived() }
                 handle(part)
             }
+            if state.phase != .responding, waitingParts.isEmpty { perform(state.drained()) }
             readIfWanted()
         case .linger:
             waitingParts.removeAll()
@@ -220,6 +231,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         }
         let caller = CallerPresence()
         self.caller = caller
+        if !state.inputOpen { caller.markGone() }
         let upgrade = UpgradeSlot()
         let writer = NIOLoopBound(self, eventLoop: context.eventLoop)
         let (service, info, body) = (service, info, body)
@@ -247,7 +259,9 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     /// Writes the head of an answer.
     func begin(_ response: Response, streaming: Bool) {
         var headers = HTTPHeaders(response.headers)
-        if state.mustClose || service.isShuttingDown {
+        if response.status == .switchingProtocols {
+            // Says "Connection: upgrade", as it must.
+        } else if state.mustClose || service.isShuttingDown {
             headers.replaceOrAdd(name: "connection", value: "close")
         } else if head?.version == .http1_0 {
             headers.replaceOrAdd(name: "connection", value: "keep-alive")
@@ -256,6 +270,9 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
             statusCode: response.status.code, reasonPhrase: response.status.reasonPhrase)
         output.begin(HTTPResponseHead(version: .http1_1, status: status, headers: headers), streaming: streaming)
     }
+
+    /// An answer to HEAD has the header of the one to GET and no body.
+    var isHead: Bool { head?.method == .HEAD }
 
     /// The answer is with the kernel, or with the channel as far as it takes more.
     func responseFinished() {

@@ -51,7 +51,8 @@ struct HTTPConnectionState {
     private(set) var phase = Phase.idle
     /// The answer must be the connection's last.
     private(set) var mustClose = false
-    private var inputOpen = true
+    /// Whether the peer may send more.
+    private(set) var inputOpen = true
     private var requestComplete = false
     private var bodyLimit = 0
     private var bodyCount = 0
@@ -129,6 +130,18 @@ struct HTTPConnectionState {
         return .next
     }
 
+    /// All that had arrived is handled.
+    mutating func drained() -> Action {
+        guard !inputOpen else { return .none }
+        switch phase {
+        case .idle:
+            phase = .closed
+            return .close
+        case .header, .body: return refuse(.truncated)
+        case .responding, .lingering, .upgraded, .closed: return .none
+        }
+    }
+
     mutating func upgradeFinished() {
         if phase == .responding { phase = .upgraded }
     }
@@ -136,7 +149,6 @@ struct HTTPConnectionState {
     /// The peer sends nothing more; it may still read (half-closed).
     mutating func inputClosed() -> Action {
         inputOpen = false
-        mustClose = true
         switch phase {
         case .idle, .lingering:
             phase = .closed
@@ -144,6 +156,7 @@ struct HTTPConnectionState {
         case .header, .body:
             return refuse(.truncated)
         case .responding:
+            // Whole requests may wait behind this one; they are answered too.
             return .cancel
         case .upgraded, .closed:
             return .none

@@ -16,8 +16,11 @@ public struct HTTPLimits: Sendable {
     public static let webSocketMessageBytes = 4 << 20
     /// Inbound WebSocket messages kept for a route that is busy; then reading pauses.
     public static let webSocketInboundMessages = 16
-    /// Open connections of all listeners together; further ones wait to be accepted.
-    public static let connections = 4_096
+    /// Open connections of all unix sockets, and as many of all TCP listeners; further ones wait to be
+    /// accepted. Apart, so that peers without a token cannot keep the machine's own user out.
+    public static let connections = 2_048
+    /// Bytes that are read and thrown away behind a refused request.
+    public static let lingerBytes = 8 << 20
 
     /// From the first byte of a request to the end of its header.
     public var headerTimeout: TimeAmount = .seconds(10)

@@ -1,4 +1,5 @@
 import AgentCore
+import CPlatform
 import Glibc
 import Logging
 import NIOCore
@@ -41,7 +42,7 @@ public final class HTTPServer: Service {
 
     /// Serves a unix socket that is bound already; its file is removed at shutdown.
     public func serve(_ listener: UnixListener, policy: AccessPolicy) async throws {
-        let channel = try await bootstrap(policy).withBoundSocket(listener.descriptor).get()
+        let channel = try await bootstrap(policy, .unix).withBoundSocket(listener.descriptor).get()
         listener.restoreBacklog()
         serving.withLock {
             $0.channels.append(channel)
@@ -51,7 +52,8 @@ public final class HTTPServer: Service {
 
     /// Serves a listening socket that somebody else made (socket activation).
     public func serve(descriptor: CInt, policy: AccessPolicy) async throws {
-        let channel = try await bootstrap(policy).withBoundSocket(descriptor).get()
+        let kind: ConnectionRegistry.Kind = wa_socket_family(descriptor) == AF_UNIX ? .unix : .tcp
+        let channel = try await bootstrap(policy, kind).withBoundSocket(descriptor).get()
         serving.withLock { $0.channels.append(channel) }
     }
 
@@ -62,7 +64,7 @@ public final class HTTPServer: Service {
     /// - Returns: the port that was bound.
     public func serve(host: String, port: Int, policy: AccessPolicy) async throws -> Int {
         do {
-            let channel = try await bootstrap(policy).bind(host: host, port: port).get()
+            let channel = try await bootstrap(policy, .tcp).bind(host: host, port: port).get()
             serving.withLock { $0.channels.append(channel) }
             return channel.localAddress?.port ?? port
         } catch {
@@ -93,7 +95,7 @@ public final class HTTPServer: Service {
         grace.cancel()
     }
 
-    private func bootstrap(_ policy: AccessPolicy) -> ServerBootstrap {
+    private func bootstrap(_ policy: AccessPolicy, _ kind: ConnectionRegistry.Kind) -> ServerBootstrap {
         ServerBootstrap(group: group)
             .serverChannelOption(.backlog, value: 256)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
@@ -101,7 +103,7 @@ public final class HTTPServer: Service {
                 channel.eventLoop.makeCompletedFuture {
                     let gate = AcceptGate(pauses: service.acceptPauses, logger: logger)
                     try channel.pipeline.syncOperations.addHandler(gate)
-                    connections.add(gate: NIOLoopBound(gate, eventLoop: channel.eventLoop))
+                    connections.add(gate: gate, kind: kind, loop: channel.eventLoop)
                 }
             }
             .childChannelOption(.autoRead, value: false)
@@ -120,8 +122,8 @@ public final class HTTPServer: Service {
         let handler = HTTPConnectionHandler(
             service: service, info: info, policy: policy, executor: executor, logger: logger)
         try Self.addHTTPHandlers(handler, to: channel)
-        let bound = NIOLoopBound(handler, eventLoop: channel.eventLoop)
-        let id = connections.add(bound)
+        let kind: ConnectionRegistry.Kind = if case .unix = info.transport { .unix } else { .tcp }
+        let id = connections.add(handler, kind: kind, loop: channel.eventLoop)
         channel.closeFuture.whenComplete { [connections] _ in connections.remove(id) }
     }
 
@@ -139,7 +141,9 @@ public final class HTTPServer: Service {
     private func connectionInfo(_ channel: any Channel) -> EventLoopFuture<ConnectionInfo> {
         if let port = channel.localAddress?.port {
             let peer = channel.remoteAddress.map { "\($0.ipAddress ?? ""):\($0.port ?? 0)" } ?? "unknown"
-            let host = channel.localAddress?.ipAddress ?? ""
+            var host = channel.localAddress?.ipAddress ?? ""
+            // An IPv4 peer of an IPv6 listener names the IPv4 address.
+            if host.hasPrefix("::ffff:") { host.removeFirst("::ffff:".count) }
             return channel.eventLoop.makeSucceededFuture(
                 ConnectionInfo(transport: .tcp(localHost: host, localPort: port), peer: peer))
         }
@@ -161,7 +165,8 @@ private struct PeerCredentials: Sendable {
     var gid: UInt32 = 0
 }
 
-/// Tells the connection that a request begins, before the decoder has a whole header.
+/// Tells the connection that a request begins, before the decoder has a whole header, and keeps from the
+/// decoder what is thrown away anyway: it would store all that follows an upgrade or an error.
 private final class FirstByteProbe: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias InboundOut = ByteBuffer
@@ -171,7 +176,6 @@ private final class FirstByteProbe: ChannelInboundHandler {
     init(_ handler: HTTPConnectionHandler) { self.handler = handler }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        handler?.bytesArrived()
-        context.fireChannelRead(data)
+        if handler?.bytesArrived(unwrapInboundIn(data).readableBytes) ?? true { context.fireChannelRead(data) }
     }
 }

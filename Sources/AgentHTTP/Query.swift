@@ -6,8 +6,8 @@ public struct Query: Sendable {
     private var values: [String: String] = [:]
 
     /// - Parameters:
-    ///   - request: the request; `token` is always allowed where the listener allows it.
-    ///   - allowed: the keys that the route knows.
+    ///   - request: the request.
+    ///   - allowed: the keys that the route knows; for a WebSocket route `token` is one of them.
     /// - Throws: ``HTTPProblem`` 400 that names an unknown or repeated key.
     public init(_ request: Request, allowed: Set<String>) throws {
         for (key, value) in request.uri.queryParameters {

@@ -104,7 +104,11 @@ struct ResponseWriterTask: Sendable {
 
     func writeBody(_ response: Response, _ exchange: HTTPService.Exchange) async {
         do {
-            try await response.body.write(ChannelBodyWriter(handler: handler))
+            if handler.value.isHead {
+                try handler.value.output.finish()
+            } else {
+                try await response.body.write(ChannelBodyWriter(handler: handler))
+            }
             handler.value.service.record(exchange, bytes: handler.value.output.bytes)
             handler.value.responseFinished()
         } catch {
@@ -139,8 +143,13 @@ private struct ChannelBodyWriter: ResponseBodyWriter, Sendable {
     let handler: NIOLoopBound<HTTPConnectionHandler>
 
     mutating func write(_ buffer: ByteBuffer) async throws {
-        if try handler.value.output.write(buffer) { return }
-        try await withCheckedThrowingContinuation { handler.value.output.wait($0) }
+        // In slices, so that a slow reader's progress shows before all of it is through.
+        var rest = buffer
+        repeat {
+            let slice = rest.readSlice(length: min(rest.readableBytes, 64 << 10)) ?? ByteBuffer()
+            if try handler.value.output.write(slice) { continue }
+            try await withCheckedThrowingContinuation { handler.value.output.wait($0) }
+        } while rest.readableBytes > 0
     }
 
     consuming func finish(_ trailingHeaders: HTTPFields?) async throws {

@@ -50,10 +50,18 @@ final class ManagedProcess: Sendable {
         var buffer = HeadTailBuffer()
         var exit: ProcessExit?
         var pipeOpen = true
-        var cause: Reason?
+        /// What we did to end it, in order, each once.
+        var causes: [Cause] = []
         var waitingOver = false
+        var timeoutTask: Task<Void, Never>?
         var nextWaiter = 0
         var waiters: [Int: CheckedContinuation<Void, Never>] = [:]
+    }
+
+    /// A signal of ours and why it was sent.
+    private struct Cause: Equatable {
+        var reason: Reason
+        var signal: CInt
     }
 
     let description: ProcessDescription
@@ -104,12 +112,26 @@ final class ManagedProcess: Sendable {
     }
 
     var exit: ProcessExit? { state.withLock { $0.exit } }
+
+    /// Keeps the task that ends the process when its time is over, so that it goes with the process.
+    func setTimeoutTask(_ task: Task<Void, Never>) {
+        let over = state.withLock {
+            $0.timeoutTask = task
+            return $0.exit != nil
+        }
+        if over { task.cancel() }
+    }
     var totalBytes: Int { state.withLock { $0.buffer.total } }
     var isLingering: Bool { state.withLock { $0.exit != nil && $0.pipeOpen } }
 
-    /// Notes why the process is about to be ended by us; the first cause counts.
-    func willEnd(because cause: Reason) {
-        state.withLock { if $0.exit == nil && $0.cause == nil { $0.cause = cause } }
+    /// Notes that we are about to end the process, by which signal and why.
+    func willEnd(by signal: CInt, because reason: Reason) {
+        let cause = Cause(reason: reason, signal: signal)
+        state.withLock {
+            guard $0.exit == nil else { return }
+            $0.causes.removeAll { $0 == cause }
+            $0.causes.append(cause)
+        }
     }
 
     /// Registers a continuation that is resumed at the exit; at once when it has exited, or when
@@ -183,6 +205,8 @@ final class ManagedProcess: Sendable {
             guard let patience else { return true }
             context.reactor.pause(pipe)
             context.reactor.setDeadline(patience, for: pipeToken)
+            // The disk may have caught up, and said so, before the line above.
+            if !spool.isHolding { wakeCapture() }
             return false
         }
     }
@@ -260,6 +284,8 @@ final class ManagedProcess: Sendable {
         let exit = makeExit(status)
         let waiters = state.withLock { state in
             state.exit = exit
+            state.timeoutTask?.cancel()
+            state.timeoutTask = nil
             defer { state.waiters = [:] }
             return state.waiters
         }
@@ -269,19 +295,21 @@ final class ManagedProcess: Sendable {
     }
 
     private func makeExit(_ status: wa_exit) -> ProcessExit {
-        let cause = state.withLock { $0.cause }
+        let causes = state.withLock { $0.causes }
         let code = status.signaled ? -1 : Int(status.status)
         var reason: Reason
         if status.signaled {
-            reason = cause ?? .signaled
-            if cause == nil, status.status == SIGKILL, context.oom?.claim() == true { reason = .oom }
+            // A signal that we sent earlier and that it outlived explains nothing.
+            reason = causes.last { $0.signal == status.status }?.reason ?? .signaled
+            if reason == .signaled, status.status == SIGKILL, context.oom?.claim() == true { reason = .oom }
         } else {
             // Ended by itself after we asked it to: our doing when time-out or shutdown would have
-            // killed it next, or when it reports a signal the way shells do.
-            switch cause {
-            case .timeout, .agentShutdown: reason = cause ?? .exited
-            case .killedByRequest: reason = code == 128 + Int(SIGTERM) ? .killedByRequest : .exited
-            default: reason = .exited
+            // killed it next, or when it reports our signal the way shells do.
+            reason = causes.last { $0.reason == .timeout || $0.reason == .agentShutdown }?.reason ?? .exited
+            if reason == .exited,
+                causes.contains(where: { $0.reason == .killedByRequest && code == 128 + Int($0.signal) })
+            {
+                reason = .killedByRequest
             }
         }
         return ProcessExit(
@@ -302,7 +330,11 @@ final class ManagedProcess: Sendable {
         _ = wa_pidfd_send_signal(pidfd, SIGKILL)
         waitpid(pid, nil, 0)
         context.launcher.forget(pid)
-        close(pipe)
+        let pipeOpen = state.withLock { state in
+            defer { state.pipeOpen = false }
+            return state.pipeOpen
+        }
+        if pipeOpen { close(pipe) }
         close(pidfd)
     }
 }

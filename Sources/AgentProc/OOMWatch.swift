@@ -18,6 +18,7 @@ final class OOMWatch: ReactorSource {
 
     private let descriptor: CInt
     private let state: Mutex<State>
+    private let watching = Mutex<(reactor: Reactor?, token: UInt64)>((nil, 0))
 
     /// - Parameter path: a `memory.events` file.
     /// - Returns: nil when it cannot be read or has no `oom_kill`.
@@ -36,10 +37,17 @@ final class OOMWatch: ReactorSource {
 
     /// Has the reactor tell when the count changes (the file reports it as a priority event).
     func watch(_ reactor: Reactor) {
-        try? reactor.add(descriptor, events: UInt32(WA_EPOLLPRI), token: reactor.makeToken(), self)
+        let token = reactor.makeToken()
+        watching.withLock { $0 = (reactor, token) }
+        try? reactor.add(descriptor, events: UInt32(WA_EPOLLPRI), token: token, self)
     }
 
-    func ready(events: UInt32, scratch: UnsafeMutableRawBufferPointer) { update() }
+    func ready(events: UInt32, scratch: UnsafeMutableRawBufferPointer) {
+        if update() { return }
+        // The cgroup is gone (we were moved and it was removed): it would report that for ever.
+        let (reactor, token) = watching.withLock { $0 }
+        reactor?.remove(descriptor, token: token)
+    }
 
     /// Whether an OOM kill explains a death by SIGKILL that was just seen. One kill explains one.
     func claim() -> Bool {
@@ -54,14 +62,15 @@ final class OOMWatch: ReactorSource {
         }
     }
 
-    private func update() {
-        guard let count = Self.read(descriptor) else { return }
+    @discardableResult private func update() -> Bool {
+        guard let count = Self.read(descriptor) else { return false }
         state.withLock {
             guard count > $0.counted else { return }
             $0.unclaimed += count - $0.counted
             $0.counted = count
             $0.lastKill = .now
         }
+        return true
     }
 
     private static func read(_ descriptor: CInt) -> Int? {

@@ -11,6 +11,8 @@ public enum ProcLimits {
     public static let exited = 1_000
     /// How long an exited process is remembered.
     public static let retention = Duration.seconds(300)
+    /// Forgotten processes that are remembered for shutdown, because something holds their output.
+    public static let outliving = 500
     /// Bytes of a command, and of all arguments of an argv; more is 413.
     public static let commandBytes = 256 << 10
     /// Bytes of all names and values of a request's env; more is 413.

@@ -21,7 +21,10 @@ struct ProcMetrics: Sendable {
         }
     }
 
-    func observeRunning(_ count: @escaping @Sendable () -> Int) {
-        registry.gauge("agent_processes_running", help: "Processes that run.") { Double(count()) }
+    func observe(running: @escaping @Sendable () -> Int, lingering: @escaping @Sendable () -> Int) {
+        registry.gauge("agent_processes_running", help: "Processes that run.") { Double(running()) }
+        registry.gauge("agent_processes_lingering", help: "Ended processes whose output is still held.") {
+            Double(lingering())
+        }
     }
 }

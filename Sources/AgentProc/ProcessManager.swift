@@ -68,7 +68,8 @@ public final class ProcessManager: Sendable {
         self.metrics = ProcMetrics(metrics, spools: spools)
         oom = OOMWatch(path: configuration.memoryEvents)
         oom?.watch(reactor)
-        self.metrics.observeRunning { [weak self] in self?.running ?? 0 }
+        self.metrics.observe(
+            running: { [weak self] in self?.running ?? 0 }, lingering: { [weak self] in self?.lingering ?? 0 })
     }
 
     /// Called on the reactor's thread after each reaped child, so that orphans behind it are found.
@@ -76,6 +77,11 @@ public final class ProcessManager: Sendable {
 
     /// Processes that run.
     public var running: Int { table.withLock { $0.processes.values.count { $0.exit == nil } } }
+
+    /// Ended processes whose output something still holds.
+    public var lingering: Int {
+        table.withLock { Array($0.processes.values) + $0.outliving }.count { $0.isLingering }
+    }
 
     // MARK: Starting
 
@@ -215,16 +221,24 @@ public final class ProcessManager: Sendable {
 
     private func enforce(_ timeout: Duration, on process: ManagedProcess) {
         let clock = configuration.clock
-        Task(executorPreference: executor) { [weak self, weak process] in
-            for (delay, signal) in [(timeout, SIGTERM), (ProcLimits.timeoutGrace, SIGKILL)] {
-                try? await clock.sleep(delay)
-                guard let self, let process else { return }
-                if signal == SIGTERM, process.exit != nil { return }
-                process.willEnd(because: .timeout)
-                // The second round also finds what outlived its leader.
-                await self.signalAll(signal, [process])
-            }
+        let task = Task(executorPreference: executor) { [weak self, weak process] in
+            // Cancelled when the process ends by itself.
+            guard (try? await clock.sleep(timeout)) != nil, let self, let process else { return }
+            process.willEnd(by: SIGTERM, because: .timeout)
+            await self.signalAll(SIGTERM, [process])
+            // From here on no more: what outlives its leader is ended too.
+            await self.killLater(process)
         }
+        process.setTimeoutTask(task)
+    }
+
+    private func killLater(_ process: ManagedProcess) async {
+        let clock = configuration.clock
+        await Task(executorPreference: executor) {
+            try? await clock.sleep(ProcLimits.timeoutGrace)
+            process.willEnd(by: SIGKILL, because: .timeout)
+            await self.signalAll(SIGKILL, [process])
+        }.value
     }
 
     // MARK: Looking
@@ -270,7 +284,7 @@ public final class ProcessManager: Sendable {
     /// Sends a signal to every process of the session.
     func signal(_ process: ManagedProcess, _ number: CInt) async throws {
         guard process.exit == nil else { throw ProcError(.notRunning) }
-        if number == SIGKILL || number == SIGTERM { process.willEnd(because: .killedByRequest) }
+        if number != SIGCONT, number != SIGSTOP { process.willEnd(by: number, because: .killedByRequest) }
         switch try await deliver(number, to: process) {
         case .delivered: return
         case .nobody: throw ProcError(.notRunning)
@@ -287,7 +301,7 @@ public final class ProcessManager: Sendable {
     }
 
     private func end(_ process: ManagedProcess, _ signal: CInt, because cause: Reason) {
-        process.willEnd(because: cause)
+        process.willEnd(by: signal, because: cause)
         Task(executorPreference: executor) { _ = try? await self.deliver(signal, to: process) }
     }
 
@@ -359,11 +373,12 @@ public final class ProcessManager: Sendable {
     public func shutdown() async {
         beginShutdown()
         // Kept from the start: a session whose leader went at SIGTERM may still have members.
-        let sessions = table.withLock { Array($0.processes.values) }.filter { $0.exit == nil || $0.isLingering }
-        for process in sessions { process.willEnd(because: .agentShutdown) }
+        let sessions = table.withLock { Array($0.processes.values) + $0.outliving }
+            .filter { $0.exit == nil || $0.isLingering }
         for (signal, grace) in [(SIGTERM, ProcLimits.shutdownGrace), (SIGKILL, ProcLimits.killGrace)]
         where !sessions.isEmpty {
             let deadline = configuration.clock.now() + grace
+            for process in sessions { process.willEnd(by: signal, because: .agentShutdown) }
             await signalAll(signal, sessions)
             await waitUntilEnded(sessions, until: deadline)
             if await waitUntilEmpty(sessions, until: deadline) { break }

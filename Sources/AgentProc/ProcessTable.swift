@@ -33,6 +33,9 @@ struct ProcessTable {
     /// Running processes and starts under way.
     private(set) var occupied = 0
     var shuttingDown = false
+    /// Forgotten processes whose descendants still hold the pipe: shutdown ends them too. At most
+    /// ``ProcLimits/outliving``, the oldest goes.
+    private(set) var outliving: [ManagedProcess] = []
 
     /// Takes the place of one running process.
     mutating func reserve() throws(ProcError) {
@@ -78,7 +81,13 @@ struct ProcessTable {
 
     private mutating func forget(_ id: UUID) -> ManagedProcess? {
         if let key = tokenOf.removeValue(forKey: id) { tokens[key] = nil }
-        return processes.removeValue(forKey: id)
+        let process = processes.removeValue(forKey: id)
+        if let process, process.isLingering {
+            outliving.removeAll { !$0.isLingering }
+            if outliving.count >= ProcLimits.outliving { outliving.removeFirst() }
+            outliving.append(process)
+        }
+        return process
     }
 
     // MARK: Client tokens

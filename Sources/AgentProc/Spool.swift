@@ -176,6 +176,9 @@ final class Spool: Sendable {
         return verdict
     }
 
+    /// Whether so much waits for the disk that the pipe is to be held.
+    var isHolding: Bool { state.withLock { $0.holding } }
+
     /// The disk took too long: nothing more is kept.
     func giveUp(_ reason: String) {
         let (waiters, callback) = state.withLock { state in

@@ -126,4 +126,9 @@ int wa_signalfd_next(int fd) {
     return read(fd, &info, sizeof info) == sizeof info ? (int)info.ssi_signo : 0;
 }
 
+bool wa_signal_is_ignored(int signal) {
+    struct sigaction action;
+    return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 void wa_ignore_sigpipe(void) { signal(SIGPIPE, SIG_IGN); }

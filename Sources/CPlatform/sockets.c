@@ -4,6 +4,7 @@
 #include "include/CPlatform.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -89,4 +90,16 @@ int wa_socket_family(int fd) {
     socklen_t length = sizeof address;
     if (getsockname(fd, (struct sockaddr *)&address, &length) < 0) return -errno;
     return address.ss_family;
+}
+
+bool wa_socket_is_wildcard(int fd) {
+    struct sockaddr_storage storage;
+    socklen_t length = sizeof storage;
+    if (getsockname(fd, (struct sockaddr *)&storage, &length) < 0) return true;
+    if (storage.ss_family == AF_INET)
+        return ((struct sockaddr_in *)&storage)->sin_addr.s_addr == htonl(INADDR_ANY);
+    if (storage.ss_family != AF_INET6) return false;
+    const struct in6_addr *address = &((struct sockaddr_in6 *)&storage)->sin6_addr;
+    static const unsigned char mapped_any[16] = {[10] = 0xff, [11] = 0xff};
+    return IN6_IS_ADDR_UNSPECIFIED(address) || memcmp(address, mapped_any, sizeof mapped_any) == 0;
 }

@@ -39,7 +39,7 @@ struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
     /// Whether every interface is meant, however it is spelled (`0`, `::0` and so on).
     var isWildcard: Bool {
         let resolved = try? SocketAddress.makeAddressResolvingHost(host, port: port)
-        return ["0.0.0.0", "::"].contains(resolved?.ipAddress ?? host)
+        return ["0.0.0.0", "::", "::ffff:0.0.0.0"].contains(resolved?.ipAddress ?? host)
     }
 
     var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
@@ -57,6 +57,8 @@ struct AgentConfiguration: Sendable {
     var httpAddresses: [ListenAddress]
     var httpTokenFile: String?
     var httpAuth: HTTPAuth
+    /// `--http-auth none` may serve everybody who can reach the machine.
+    var understandsOpenAccess: Bool
     var allowedHosts: Set<String>
     /// nil serves no agent socket.
     var agentSocket: String?
@@ -105,13 +107,14 @@ struct AgentConfiguration: Sendable {
         func flag(_ flag: Bool, _ name: String) -> Bool {
             flag || ["1", "true", "yes"].contains(environment[name]?.lowercased() ?? "")
         }
-        let understood = flag(command.httpAuthNoneIUnderstand, "WORKSPACE_AGENT_HTTP_AUTH_NONE_I_UNDERSTAND")
-        if httpAuth == .none, !understood, let open = addresses.first(where: \.isWildcard) {
+        understandsOpenAccess = flag(command.httpAuthNoneIUnderstand, "WORKSPACE_AGENT_HTTP_AUTH_NONE_I_UNDERSTAND")
+        if httpAuth == .none, !understandsOpenAccess, let open = addresses.first(where: \.isWildcard) {
             throw ConfigurationError(
                 "--http-auth none on \(open) lets everybody who can reach this machine run commands; "
                     + "name an address, or add --http-auth-none-i-understand")
         }
-        allowedHosts = Set(list(command.httpAllowedHost, "WORKSPACE_AGENT_HTTP_ALLOWED_HOST"))
+        // Who listens under a name is reached under it.
+        allowedHosts = Set(list(command.httpAllowedHost, "WORKSPACE_AGENT_HTTP_ALLOWED_HOST") + addresses.map(\.host))
 
         let socketPath =
             present(command.socketPath, "CODER_AGENT_SOCKET_PATH") ?? AgentSocketServer.Configuration.defaultPath

@@ -13,7 +13,8 @@ import Synchronization
 
 /// Puts the daemon together and runs it until it is told to stop.
 enum Daemon {
-    private static let handledSignals = [SIGTERM, SIGINT, SIGHUP]
+    // What whoever started us has ignored (nohup, a script's background job) stays ignored.
+    private static let handledSignals = [SIGTERM, SIGINT, SIGHUP].filter { !wa_signal_is_ignored($0) }
 
     /// Returns when everything has ended in order.
     /// - Throws: ``CommandFailure`` with one line for the terminal.
@@ -103,9 +104,13 @@ enum Daemon {
             systemd.stopping()
         }
         var listeners = Listeners()
+        var extra: [any Service] = []
         defer { listeners.token?.remove() }
         do {
             try await listeners.open(configuration, server, systemd, logger)
+            if let address = configuration.prometheusAddress {
+                extra.append(try await metricsServer(address, configuration, metrics, health, group, pool, logger))
+            }
         } catch {
             // Whatever was opened before the one that failed goes away again.
             await server.stop()
@@ -113,13 +118,10 @@ enum Daemon {
             throw error
         }
         var services: [any Service] = [ProcessService(manager: processes.manager), server]
+        services += extra
         if let socket = agentSocket(configuration, group, metrics, health, logger) {
             services.append(socket.server)
             listeners.descriptions.append("agent socket \(socket.path)")
-        }
-        if let address = configuration.prometheusAddress {
-            let only = try await metricsServer(address, metrics, health, group, pool, logger)
-            services.append(only)
         }
 
         let serviceGroup = ServiceGroup(
@@ -201,7 +203,8 @@ enum Daemon {
     }
 
     private static func metricsServer(
-        _ address: ListenAddress, _ metrics: MetricsRegistry, _ health: HealthRegistry, _ group: any EventLoopGroup,
+        _ address: ListenAddress, _ configuration: AgentConfiguration, _ metrics: MetricsRegistry,
+        _ health: HealthRegistry, _ group: any EventLoopGroup,
         _ pool: BlockingPool, _ logger: Logger
     ) async throws -> HTTPServer {
         let routes = AgentRoutes()
@@ -210,7 +213,8 @@ enum Daemon {
         // A registry of its own: this listener's requests are not the API's.
         let service = HTTPService(routes: routes, metrics: MetricsRegistry(), logger: logger)
         let server = HTTPServer(service: service, group: group, logger: logger)
-        let policy = AccessPolicy(tokenRule: .none, ownUID: geteuid())
+        let policy = AccessPolicy(
+            tokenRule: .none, allowedHosts: configuration.allowedHosts.union([address.host]), ownUID: geteuid())
         let port = try await server.serve(host: address.host, port: address.port, policy: policy)
         logger.info("serving metrics", metadata: ["address": "\(address.host):\(port)"])
         return server

@@ -25,7 +25,7 @@ struct HTTPToken {
     }
 
     /// Makes a token of 32 random bytes in base64url and leaves it in a file for this user alone.
-    static func make(in directory: String) throws -> HTTPToken {
+    static func make(_ path: String) throws -> HTTPToken {
         var generator = SystemRandomNumberGenerator()
         let bytes = (0..<32).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
         let token = Data(bytes).base64EncodedString().map { character -> Character in
@@ -36,8 +36,7 @@ struct HTTPToken {
             }
         }
         let text = String(token.filter { $0 != "=" })
-        let path = "\(directory)/http.token"
-        try createDirectories(directory, mode: 0o700)
+        try createDirectories(parentDirectory(of: path), mode: 0o700)
         // A file of its own and then a rename: nobody ever reads half a token, or one with the
         // mode of an older file.
         let temporary = "\(path).\(getpid())"
@@ -54,5 +53,9 @@ struct HTTPToken {
         return HTTPToken(token: Secret(text), path: path, isOurs: true)
     }
 
-    func remove() { if isOurs { unlink(path) } }
+    /// Takes the file away, unless somebody has put another token there.
+    func remove() {
+        guard isOurs, let text = readTextFile(path), text == token.reveal() + "\n" else { return }
+        unlink(path)
+    }
 }

@@ -44,6 +44,12 @@ struct Listeners {
             descriptions.append("http://\(bound)")
         }
         for (descriptor, family) in families {
+            if configuration.httpAuth == .none, !configuration.understandsOpenAccess, wa_socket_is_wildcard(descriptor)
+            {
+                throw CommandFailure(
+                    message: "--http-auth none on an activated socket that listens on every address; "
+                        + "bind it to one, or add --http-auth-none-i-understand", code: 2)
+            }
             try await server.serve(descriptor: descriptor, policy: family == AF_UNIX ? unixPolicy : tcpPolicy)
             descriptions.append("systemd:\(family == AF_UNIX ? "unix" : "tcp") fd \(descriptor)")
         }
@@ -52,8 +58,12 @@ struct Listeners {
 
     private static func makeToken(_ configuration: AgentConfiguration) throws -> HTTPToken {
         if let path = configuration.httpTokenFile { return try HTTPToken.read(path) }
-        let directory = configuration.httpSocket.map(parentDirectory(of:)) ?? configuration.stateDirectory
-        return try HTTPToken.make(in: directory)
+        guard let socket = configuration.httpSocket else {
+            return try HTTPToken.make("\(configuration.stateDirectory)/http.token")
+        }
+        // Named after the socket, since another daemon may have one in the same directory.
+        let name = socket.hasSuffix(".sock") ? String(socket.dropLast(".sock".count)) : socket
+        return try HTTPToken.make("\(name).token")
     }
 
     /// What a newcomer can paste.
@@ -69,7 +79,8 @@ struct Listeners {
                     + "http://localhost/api/v0/processes/start")
         }
         if let token, let tcp {
-            let host = tcp.host.contains(":") ? "[\(tcp.host)]" : tcp.host
+            let name = ["0.0.0.0", "::"].contains(tcp.host) ? "127.0.0.1" : tcp.host
+            let host = name.contains(":") ? "[\(name)]" : name
             print(
                 "  curl -s -H \"Authorization: Bearer $(cat \(token.path))\" "
                     + "http://\(host):\(tcp.port)/api/v0/processes/list")

@@ -18,8 +18,9 @@ struct StateDirectory {
         } catch {
             return StateDirectory(descriptor: -1, problem: "\(error)")
         }
-        let descriptor = wa_open(path, O_RDONLY | O_DIRECTORY, 0)
-        guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot open \(path)") }
+        // A file of its own: the directory itself may be a socket's too, whose making locks it.
+        let descriptor = wa_open("\(path)/.lock", O_RDWR | O_CREAT | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot open \(path)/.lock") }
         guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
             close(descriptor)
             throw CommandFailure(message: "another workspace-agent uses \(path); stop it or choose another --state-dir")

@@ -92,7 +92,16 @@ import Testing
         _ = head(&responding)
         _ = responding.endArrived()
         #expect(responding.inputClosed() == .cancel)
-        #expect(responding.responseFinished() == .close)
+        #expect(responding.responseFinished() == .next)
+        #expect(responding.drained() == .close)
+
+        var pipelined = HTTPConnectionState()
+        _ = head(&pipelined)
+        _ = pipelined.endArrived()
+        _ = pipelined.inputClosed()
+        #expect(pipelined.responseFinished() == .next)
+        _ = head(&pipelined, length: 4)
+        #expect(pipelined.drained() == .refuse(.truncated))
     }
 
     @Test func shutdownFinishesWhatRuns() {

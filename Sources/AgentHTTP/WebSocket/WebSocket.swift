@@ -1,6 +1,7 @@
 import FoundationEssentials
 import HTTPTypes
 import Hummingbird
+import NIOConcurrencyHelpers
 import NIOCore
 import NIOWebSocket
 
@@ -20,11 +21,14 @@ public final class WebSocket: Sendable {
     /// The next whole message; nil once the peer, the connection or a shutdown ended it, or when
     /// the calling task is cancelled. Not reading stops the peer after a few messages.
     public func next() async -> WebSocketMessage? {
-        await withTaskCancellationHandler {
+        // Cancelled before the loop knows of the call, or after: both must end it.
+        let cancelled = NIOLockedValueBox(false)
+        return await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                onLoop { $0.next(continuation) }
+                onLoop { $0.next(continuation) { cancelled.withLockedValue { $0 } } }
             }
         } onCancel: {
+            cancelled.withLockedValue { $0 = true }
             onLoop { $0.cancelNext() }
         }
     }

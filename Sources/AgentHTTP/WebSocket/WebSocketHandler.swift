@@ -56,7 +56,7 @@ final class WebSocketHandler: ChannelInboundHandler {
 
     func handlerAdded(context: ChannelHandlerContext) {
         self.context = context
-        schedulePing()
+        schedulePing(after: limits.webSocketPingInterval)
         context.read()
     }
 
@@ -85,6 +85,7 @@ final class WebSocketHandler: ChannelInboundHandler {
             let waiting = writers
             writers = []
             for writer in waiting { writer.resume() }
+            readIfWanted()
         }
         context.fireChannelWritabilityChanged()
     }
@@ -99,8 +100,10 @@ final class WebSocketHandler: ChannelInboundHandler {
 
     // MARK: For the consumer
 
-    func next(_ continuation: CheckedContinuation<WebSocketMessage?, Never>) {
-        if let message = inbound.popFirst() {
+    func next(_ continuation: CheckedContinuation<WebSocketMessage?, Never>, isCancelled: () -> Bool) {
+        if isCancelled() {
+            continuation.resume(returning: nil)
+        } else if let message = inbound.popFirst() {
             inboundCount -= message.byteCount
             continuation.resume(returning: message)
             readIfWanted()
@@ -166,8 +169,10 @@ final class WebSocketHandler: ChannelInboundHandler {
         }
     }
 
+    // A peer that does not read our pongs is not read either, or they would pile up.
     private var wantsMore: Bool {
-        !state.isOpen
+        guard context?.channel.isWritable ?? false else { return false }
+        return !state.isOpen
             || (inbound.count < HTTPLimits.webSocketInboundMessages && inboundCount < Self.inboundBytes)
     }
 
@@ -188,18 +193,23 @@ final class WebSocketHandler: ChannelInboundHandler {
         write(.connectionClose, data)
     }
 
-    private func schedulePing() {
+    /// Ping, wait for the pong, ping again: never two at once, or the check of the first would take
+    /// the second for unanswered.
+    private func schedulePing(after delay: TimeAmount) {
         guard let context else { return }
-        let loop = context.eventLoop.assumeIsolated()
-        ping = loop.scheduleTask(in: limits.webSocketPingInterval) { [weak self] in
+        ping = context.eventLoop.assumeIsolated().scheduleTask(in: delay) { [weak self] in
             guard let self else { return }
             self.perform(self.state.pingDue())
-            self.schedulePing()
-            self.pong?.cancel()
-            self.pong = loop.scheduleTask(in: self.limits.webSocketPongTimeout) { [weak self] in
-                guard let self else { return }
-                self.perform(self.state.pongDue(reading: self.wantsMore))
-            }
+            self.schedulePongCheck()
+        }
+    }
+
+    private func schedulePongCheck() {
+        guard let context else { return }
+        pong = context.eventLoop.assumeIsolated().scheduleTask(in: limits.webSocketPongTimeout) { [weak self] in
+            guard let self else { return }
+            self.perform(self.state.pongDue(reading: self.wantsMore))
+            self.schedulePing(after: max(.zero, self.limits.webSocketPingInterval - self.limits.webSocketPongTimeout))
         }
     }
 

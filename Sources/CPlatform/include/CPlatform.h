@@ -108,6 +108,8 @@ int wa_signalfd(const int *signals, int count);
 /// The number of the next pending signal, or 0.
 int wa_signalfd_next(int fd);
 void wa_ignore_sigpipe(void);
+/// Whether the signal is ignored, as nohup and shells set it for what they start in the background.
+bool wa_signal_is_ignored(int signal);
 
 // --- Unix sockets ------------------------------------------------------------------------------
 
@@ -122,6 +124,8 @@ int wa_peer_credentials(int fd, pid_t *pid, uid_t *uid, gid_t *gid);
 int wa_notify(const char *socket_path, const char *message);
 /// The AF_ constant of a socket, or -errno.
 int wa_socket_family(int fd);
+/// Whether a TCP socket is bound to every address, an IPv4 one inside IPv6 included.
+bool wa_socket_is_wildcard(int fd);
 
 // --- The process itself ------------------------------------------------------------------------
 
