@@ -53,7 +53,8 @@ struct HTTPConnectionState {
     private(set) var mustClose = false
     /// Whether the peer may send more.
     private(set) var inputOpen = true
-    private var requestComplete = false
+    /// What is wrong with the bytes behind the requests that arrived whole.
+    private var behind: HTTPProblem?
     private var bodyLimit = 0
     private var bodyCount = 0
 
@@ -77,7 +78,6 @@ struct HTTPConnectionState {
     ) -> Action {
         guard phase == .idle || phase == .header else { return .none }
         if !keepAlive { mustClose = true }
-        requestComplete = false
         (bodyLimit, bodyCount) = (limit, 0)
         if let refusal {
             phase = .responding
@@ -98,7 +98,6 @@ struct HTTPConnectionState {
     }
 
     mutating func endArrived() -> Action {
-        requestComplete = true
         guard phase == .body else { return .none }
         phase = .responding
         return .dispatch
@@ -109,8 +108,8 @@ struct HTTPConnectionState {
         switch phase {
         case .idle, .header, .body: return refuse(problem)
         case .responding:
-            // Garbage behind a request that is being answered: answer it, then close.
-            mustClose = true
+            // Behind requests that are whole: its turn comes after theirs.
+            behind = problem
             return .none
         case .lingering, .upgraded, .closed: return .none
         }
@@ -132,6 +131,10 @@ struct HTTPConnectionState {
 
     /// All that had arrived is handled.
     mutating func drained() -> Action {
+        if let behind, phase == .idle || phase == .header || phase == .body {
+            self.behind = nil
+            return refuse(behind)
+        }
         guard !inputOpen else { return .none }
         switch phase {
         case .idle:

@@ -120,6 +120,8 @@ import Testing
         _ = head(&state)
         _ = state.endArrived()
         #expect(state.parserFailed(.malformed) == .none)
+        #expect(state.responseFinished() == .next)
+        #expect(state.drained() == .refuse(.malformed))
         #expect(state.responseFinished() == .linger)
         var early = HTTPConnectionState()
         #expect(early.parserFailed(.malformed) == .refuse(.malformed))

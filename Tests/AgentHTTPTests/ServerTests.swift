@@ -16,6 +16,54 @@ import Testing
         await fixture.server.stop()
     }
 
+    /// All that was whole when the sender closed its side is answered.
+    @Test func pipelinedRequestsBeforeAHalfClose() async throws {
+        let fixture = try await ServerFixture()
+        let connection = try fixture.connect()
+        let get = "GET /plain HTTP/1.1\r\nHost: x\r\n\r\n"
+        try connection.send(String(repeating: get, count: 5) + "GET /pl")
+        connection.closeSending()
+        #expect(try (0..<6).map { _ in try connection.response().status } == [200, 200, 200, 200, 200, 400])
+        #expect(try connection.isAtEnd())
+        await fixture.server.stop()
+    }
+
+    @Test func answersToHEADHaveNoBody() async throws {
+        let fixture = try await ServerFixture()
+        let connection = try fixture.connect()
+        try connection.send("HEAD /nope HTTP/1.1\r\nHost: x\r\n\r\nGET /plain HTTP/1.1\r\nHost: x\r\n\r\n")
+        let text = try readHead(connection)
+        #expect(text.hasPrefix("HTTP/1.1 404"))
+        #expect(text.contains("Content-Length: "))
+        #expect(try connection.response().text == "plain")
+        await fixture.server.stop()
+    }
+
+    private func readHead(_ connection: RawConnection) throws -> String {
+        var bytes = Data()
+        while !bytes.suffix(4).elementsEqual([13, 10, 13, 10]) { bytes += try connection.receive(exactly: 1) }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    /// NIO's decoder stores what follows an upgrade offer that was refused; it must not get it.
+    @Test func nothingIsStoredBehindARefusedUpgrade() async throws {
+        let fixture = try await ServerFixture()
+        let connection = try fixture.connect()
+        try connection.send("GET /nope HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+        let before = residentPages()
+        let flood = Data(repeating: 65, count: 1 << 20)
+        // More than is read away: the connection ends in the middle.
+        for _ in 0..<64 { if (try? connection.send(flood)) == nil { break } }
+        #expect(residentPages() - before < 8192, "pages of 4 KiB")
+        #expect(try fixture.connect().request("GET", "/plain").status == 200)
+        await fixture.server.stop()
+    }
+
+    private func residentPages() -> Int {
+        let text = (try? String(contentsOfFile: "/proc/self/statm", encoding: .utf8)) ?? ""
+        return text.split(separator: " ").dropFirst().first.flatMap { Int($0) } ?? 0
+    }
+
     @Test func oneByteAtATime() async throws {
         let fixture = try await ServerFixture()
         let connection = try fixture.connect()

@@ -50,6 +50,8 @@ import Testing
         #expect(response.status == 101)
         #expect(response.headers["sec-websocket-accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
         #expect(response.headers["workspace-agent-instance"] != nil)
+        #expect(response.headers["connection"]?.lowercased() == "upgrade")
+        #expect(response.headers["upgrade"] == "websocket")
         return connection
     }
 
@@ -123,8 +125,11 @@ import Testing
         limits.webSocketPongTimeout = .milliseconds(50)
         let fixture = try await ServerFixture(limits: limits)
         let connection = try open(fixture)
-        #expect(try receive(connection).opcode == 9)
-        try connection.send(frame(10, []))
+        // A peer that answers stays, however often.
+        for _ in 0..<10 {
+            #expect(try receive(connection).opcode == 9)
+            try connection.send(frame(10, []))
+        }
         #expect(try receive(connection).opcode == 9)
         // No pong this time.
         #expect(try closeCode(connection) == 1001)

@@ -128,6 +128,45 @@ import Testing
         await fixture.end()
     }
 
+    /// A signal that it outlived does not explain a later death.
+    @Test func anOutlivedSignalIsNotTheReason() async throws {
+        let fixture = try ManagerFixture()
+        let ready = "\(fixture.directory.path)/ready"
+        let process = try await fixture.start(
+            "trap 'touch \(ready).2' TERM; touch \(ready); while ! [ -e \(ready).2 ]; do sleep 0.02; done; kill -SEGV $$"
+        )
+        try await eventually("the trap is set") { access(ready, F_OK) == 0 }
+        try await fixture.manager.signal(process, SIGTERM)
+        let exit = try #require(await fixture.finish(process))
+        #expect(exit.signal == SIGSEGV)
+        #expect(exit.reason == .signaled)
+        await fixture.end()
+    }
+
+    @Test func aTimeoutGoesWithItsProcess() async throws {
+        let fixture = try ManagerFixture()
+        let process = try await fixture.start("true") { $0.timeout = .seconds(3600) }
+        _ = await fixture.finish(process)
+        // What still sleeps is the janitor.
+        try await eventually("the time-out's task ends") { fixture.clock.sleeping == 1 }
+        await fixture.end()
+    }
+
+    @Test func aTimeoutEndsWhatOutlivesTheLeader() async throws {
+        let fixture = try ManagerFixture()
+        let process = try await fixture.start("(trap '' TERM; echo up; while :; do sleep 0.05; done) & wait") {
+            $0.timeout = .seconds(1)
+        }
+        try await eventually("both run") { fixture.output(process) == "up\n" }
+        await fixture.clock.sleepers(1)
+        fixture.clock.advance(by: .seconds(1))
+        // Orphans are found by descent, which needs a subreaper; without one the leader alone goes.
+        let exit = try #require(await fixture.finish(process))
+        #expect(exit.reason == .timeout)
+        for identity in SessionProcesses().members(of: [process.pid]) { kill(identity.pid, SIGKILL) }
+        await fixture.end()
+    }
+
     @Test func aClientTokenStartsOnce() async throws {
         let fixture = try ManagerFixture()
         var request = StartRequest(.shell("echo x >> \(fixture.directory.path)/count"))

@@ -186,4 +186,11 @@ import Testing
         #expect(try daemon.notified("STOPPING=1").contains("STATUS="))
         _ = try await daemon.wait()
     }
+
+    @Test func stateAndSocketInOneDirectory() async throws {
+        let directory = try TemporaryDirectory()
+        let daemon = try DaemonProcess(arguments: ["--state-dir", directory.path], directory: directory)
+        #expect(try daemon.connect().request("GET", "/").status == 200)
+        #expect(try await daemon.stop() == 0)
+    }
 }
