@@ -70,10 +70,20 @@ public final class DaemonProcess: Sendable {
 
     deinit {
         if ended.withLock({ $0 }) == nil {
-            kill(pid, SIGKILL)
-            waitpid(pid, nil, 0)
+            Self.end(pid)
         }
         close(notify)
+    }
+
+    /// In order first, so that what it started goes with it.
+    private static func end(_ pid: pid_t) {
+        kill(pid, SIGTERM)
+        for _ in 0..<1000 {
+            if waitpid(pid, nil, WNOHANG) != 0 { return }
+            poll(nil, 0, 10)
+        }
+        kill(pid, SIGKILL)
+        waitpid(pid, nil, 0)
     }
 
     /// The executable under test, built by the same build as the tests.
