@@ -7,7 +7,7 @@ import Testing
 
 @testable import AgentSocket
 
-@Suite(.timeLimit(.minutes(1))) struct ServiceTests {
+@Suite(.timeLimit(.minutes(3))) struct ServiceTests {
     private func text(_ body: () async throws -> Void) async -> String {
         do {
             try await body()
@@ -103,7 +103,7 @@ import Testing
     @Test func longNamesAreCutBeforeTheyAreQuoted() async throws {
         try await withAgent { agent in
             let client = try await agent.client()
-            // Without the cut the suite's time is up before this is quoted.
+            // Minutes of quoting without the cut, and then the suite's time is up.
             let message = await text { try await client.complete(String(repeating: "\u{1}", count: 4_000_000)) }
             #expect(message.hasPrefix(#"cannot complete unit "\x01\x01"#))
             #expect(message.utf8.count == DRPC.Limits.errorTextBytes)

@@ -145,7 +145,7 @@ func eventually(_ what: String, _ condition: () async throws -> Bool) async thro
     }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct ConnectionTests {
+@Suite(.timeLimit(.minutes(3))) struct ConnectionTests {
     @Test func unaryWithMetadata() async throws {
         try await withServer { path, group in
             let client = try await RPCClient.connect(unixPath: path, group: group)

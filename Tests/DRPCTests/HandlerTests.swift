@@ -21,7 +21,7 @@ private final class LeavingPeer: ChannelOutboundHandler {
     }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct HandlerTests {
+@Suite(.timeLimit(.minutes(3))) struct HandlerTests {
     private func client(
         peerLeavesAfter writes: Int, _ cancelStyle: CancelStyle = .closeTransport
     ) async throws -> (RPCClient, NIOAsyncTestingChannel) {
