@@ -56,15 +56,15 @@ package struct AgentSocketService: Sendable {
         do {
             try units.register(unit)
         } catch {
-            throw Self.failure("SyncStart: registering unit \(goQuoted(unit)): \(error)")
+            throw Self.failure("SyncStart: registering unit \(Self.quoted(unit)): \(error)")
         }
         do {
             try units.start(unit)
         } catch  where error == .notReady {
-            throw Self.failure("cannot start unit \(goQuoted(unit)): \(error)")
+            throw Self.failure("cannot start unit \(Self.quoted(unit)): \(error)")
         } catch {
             throw Self.failure(
-                "cannot start unit \(goQuoted(unit)): checking status for unit \(goQuoted(unit)): \(error)")
+                "cannot start unit \(Self.quoted(unit)): checking status for unit \(Self.quoted(unit)): \(error)")
         }
         return .init()
     }
@@ -73,7 +73,7 @@ package struct AgentSocketService: Sendable {
         do {
             try units.register(unit)
         } catch {
-            throw Self.failure("cannot add dependency: registering unit \(goQuoted(unit)): \(error)")
+            throw Self.failure("cannot add dependency: registering unit \(Self.quoted(unit)): \(error)")
         }
         guard !dependency.isEmpty else {
             throw Self.failure(
@@ -83,8 +83,8 @@ package struct AgentSocketService: Sendable {
             try units.want(unit, dependency)
         } catch {
             throw Self.failure(
-                "cannot add dependency: adding edge for unit \(goQuoted(unit)): failed to add dependency\n"
-                    + "adding edge (\(unit) -> \(dependency)): \(error)")
+                "cannot add dependency: adding edge for unit \(Self.quoted(unit)): failed to add dependency\n"
+                    + "adding edge (\(Self.cut(unit)) -> \(Self.cut(dependency))): \(error)")
         }
         return .init()
     }
@@ -97,10 +97,11 @@ package struct AgentSocketService: Sendable {
             try units.complete(unit)
         } catch  where error == .notFound {
             throw Self.failure(
-                "cannot complete unit \(goQuoted(unit)): unit \(goQuoted(unit)) must be registered first: \(error)")
+                "cannot complete unit \(Self.quoted(unit)): unit \(Self.quoted(unit)) must be registered first: \(error)"
+            )
         } catch {
             throw Self.failure(
-                "cannot complete unit \(goQuoted(unit)): checking status for unit \(goQuoted(unit)): \(error)")
+                "cannot complete unit \(Self.quoted(unit)): checking status for unit \(Self.quoted(unit)): \(error)")
         }
         return .init()
     }
@@ -164,6 +165,15 @@ package struct AgentSocketService: Sendable {
                 }
             }
         }
+    }
+
+    private static func quoted(_ name: String) -> String { goQuoted(cut(name)) }
+
+    /// As much of a name as an error can show. A client may send megabytes, and to quote them all
+    /// would hold the event loop up.
+    private static func cut(_ name: String) -> String {
+        guard name.utf8.count > DRPC.Limits.errorTextBytes else { return name }
+        return String(decoding: name.utf8.prefix(DRPC.Limits.errorTextBytes), as: UTF8.self)
     }
 
     private static func failure(_ text: String) -> DRPCError { DRPCError(.remote(0), text) }

@@ -17,7 +17,7 @@ final class ConnectionTable: Sendable {
             self.channel = channel
         }
 
-        /// Notes that a call began or ended.
+        /// Notes that a call has its request or ended.
         func note(busy: Bool) {
             self.busy.store(busy, ordering: .relaxed)
             touch()

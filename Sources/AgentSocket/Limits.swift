@@ -14,6 +14,14 @@ public enum Limits {
     public static let dependenciesPerUnit = 4_096
     /// UTF-8 bytes of a unit's name. A longer one is refused.
     public static let nameBytes = 4_096
+    /// UTF-8 bytes of the names of all units and dependencies, so that the list of them fits into
+    /// one packet: 10,000 units take at most 19 bytes each beside their names. Registering more
+    /// fails.
+    public static let allNamesBytes = 3_932_160
+    /// UTF-8 bytes of the names in one unit's dependencies, which all carry the unit's name beside
+    /// their own, so that its status fits into one packet: a dependency takes at most 33 bytes
+    /// beside. Wanting more fails.
+    public static let dependencyNamesBytes = 3_932_160
     /// Events kept for `SyncEvents`. The oldest are forgotten; a reader that needed one is told.
     public static let events = 16_384
     /// Events that one reader is handed at a time.

@@ -50,6 +50,8 @@ public struct UnitGraph: Sendable {
         var state: UnitState?
         var dependencies: [Int] = []
         var dependents: [Int] = []
+        /// Bytes of the names in `dependencies` and, with each, of this unit's.
+        var dependencyBytes = 0
         /// Of `dependencies`, those that are not completed.
         var missing = 0
         /// The graph's revision when something of this unit's report changed last.
@@ -61,6 +63,8 @@ public struct UnitGraph: Sendable {
     /// Registered units, ordered by name.
     private var registered: [Int] = []
     private var edges = 0
+    /// Bytes of all names in `nodes`.
+    private var nameBytes = 0
     private var revision: UInt64 = 0
 
     public init() {}
@@ -95,7 +99,13 @@ public struct UnitGraph: Sendable {
             throw UnitError(.limit, "a unit can have \(Limits.dependenciesPerUnit) dependencies")
         }
         guard edges < Limits.edges else { throw UnitError(.limit, "there can be \(Limits.edges) dependencies") }
+        let bytes = nodes[from].dependencyBytes + unit.text.utf8.count + dependency.text.utf8.count
+        guard bytes <= Limits.dependencyNamesBytes else {
+            throw UnitError(
+                .limit, "names in a unit's dependencies can have \(Limits.dependencyNamesBytes) bytes together")
+        }
         let to = try node(dependency)
+        nodes[from].dependencyBytes = bytes
         nodes[from].dependencies.append(to)
         nodes[to].dependents.append(from)
         edges += 1
@@ -180,6 +190,10 @@ public struct UnitGraph: Sendable {
             throw UnitError(.limit, "a unit name can have \(Limits.nameBytes) bytes")
         }
         guard nodes.count < Limits.units else { throw UnitError(.limit, "there can be \(Limits.units) units") }
+        guard nameBytes + name.text.utf8.count <= Limits.allNamesBytes else {
+            throw UnitError(.limit, "names of all units can have \(Limits.allNamesBytes) bytes together")
+        }
+        nameBytes += name.text.utf8.count
         nodes.append(Node(name: name))
         index[name] = nodes.count - 1
         return nodes.count - 1

@@ -40,8 +40,13 @@ public struct ClientConnection: Sendable {
     ) throws(DRPCError) -> UInt64 {
         guard call == nil else { throw DRPCError(.limit, "a call runs already on this connection") }
         let pairs = metadata.isEmpty ? nil : Metadata.encode(metadata)
-        guard rpc.utf8.count <= Limits.packetBytes, pairs?.readableBytes ?? 0 <= Limits.packetBytes else {
-            throw DRPCError(.limit, "name or metadata of a call is longer than \(Limits.packetBytes)")
+        guard rpc.utf8.count <= Limits.packetBytes else {
+            throw DRPCError(.limit, "name of a call is longer than \(Limits.packetBytes)")
+        }
+        guard metadata.count <= Limits.metadataPairs, pairs?.readableBytes ?? 0 <= Limits.metadataBytes else {
+            throw DRPCError(
+                .limit,
+                "metadata of a call has more than \(Limits.metadataPairs) pairs or \(Limits.metadataBytes) bytes")
         }
         stream += 1
         call = Call(kind: kind)

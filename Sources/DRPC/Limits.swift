@@ -9,6 +9,13 @@ public enum Limits {
     public static let varintBytes = 10
     /// Text of an error answer, so that it fits one frame with its code; longer text is cut.
     public static let errorTextBytes = frameDataBytes - 8
+    /// Encoded bytes of a call's metadata. More ends the connection when a client sends it, and
+    /// fails the call when we would.
+    public static let metadataBytes = 65_536
+    /// Pairs of a call's metadata. At more, the same as with ``metadataBytes``.
+    public static let metadataPairs = 1_024
+    /// Packets of one connection that are worked on before its event loop looks at others.
+    public static let packetsInARow = 64
     /// Messages of a stream that wait for their reader. The connection isn't read while so many do.
     public static let queuedMessages = 16
     /// Bytes of messages that wait for their reader; one message may go past it.

@@ -80,6 +80,9 @@ public struct PacketAssembler: Sendable {
     /// Bytes of the packet whose last frame hasn't come.
     public var heldBytes: Int { open?.data.readableBytes ?? 0 }
 
+    /// Bytes of memory that the packet without its last frame keeps alive.
+    var retainedBytes: Int { open?.data.storageCapacity ?? 0 }
+
     /// Takes one frame and returns the packet that it completes.
     /// - Throws: a protocol violation when ids go back, the kind changes within a packet or is
     ///   unknown without the control bit, or the packet is longer than ``Limits/packetBytes``.
@@ -112,7 +115,12 @@ public struct PacketAssembler: Sendable {
             data = unfinished.data
         }
         if header.done { return known.map { Packet($0, stream: stream, message: message, data: data) } }
-        if known == nil { data = ByteBuffer() }
+        if known == nil {
+            data = ByteBuffer()
+        } else if size == frame.data.readableBytes {
+            // A copy of its own: a slice would keep the whole read buffer alive while it waits.
+            data = ByteBuffer(bytes: data.readableBytesView)
+        }
         open = Open(kind: header.kind, known: known, size: size, data: data)
         return nil
     }

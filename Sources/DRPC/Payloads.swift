@@ -65,10 +65,16 @@ public enum Metadata {
     }
 
     /// The pairs; of a key that comes twice the last value counts.
+    /// - Throws: a protocol violation for other bytes and more than ``Limits/metadataPairs``.
     public static func decode(_ data: ByteBuffer) throws(DRPCError) -> [String: String] {
         var data = data
         var pairs: [String: String] = [:]
+        var count = 0
         while data.readableBytes > 0 {
+            count += 1
+            guard count <= Limits.metadataPairs else {
+                throw .violation("metadata of more than \(Limits.metadataPairs) pairs")
+            }
             guard var entry = field(entryTag, of: &data),
                 let key = field(keyTag, of: &entry),
                 let value = field(valueTag, of: &entry),

@@ -41,6 +41,7 @@ public final class RPCClient: Sendable {
             } catch let error as IOError where error.errnoCode == EAGAIN && NIODeadline.now() + pause < deadline {
                 // So many clients wait to be accepted that the kernel takes no more just now.
                 try await group.any().scheduleTask(in: pause) {}.futureResult.get()
+                try Task.checkCancellation()
                 pause = min(pause * 2, .milliseconds(100))
             } catch let error as IOError {
                 throw DRPCError(.closed, "cannot connect to \(unixPath): \(errnoText(error.errnoCode))", cause: error)

@@ -180,10 +180,11 @@ final class RPCClientHandler: ChannelDuplexHandler {
         case .message(let data):
             running.pipe?.push(data)
         case .reply(let data):
+            // First the reply, which a write that finds the peer gone would take away.
+            end(running, .success(data))
             // The Close that the machine appended goes out with the next call: it ends nothing
             // that the server hasn't ended, unless we were still sending.
             if running.kind != .unary { submit() }
-            end(running, .success(data))
         case .end:
             running.pipe?.endInput()
             if !machine.isBusy { end(running, nil) }
@@ -193,34 +194,41 @@ final class RPCClientHandler: ChannelDuplexHandler {
     }
 
     private func begin(_ call: Call) {
+        if let failure { return refuse(call, failure) }
+        let stream: UInt64
         do throws(DRPCError) {
             var bytes = out
-            let stream = try machine.open(rpc: call.rpc, kind: call.kind, metadata: call.metadata, into: &bytes)
+            stream = try machine.open(rpc: call.rpc, kind: call.kind, metadata: call.metadata, into: &bytes)
             if let request = call.request {
                 try machine.send(request, stream: stream, into: &bytes)
                 machine.closeSend(stream: stream, into: &bytes)
             }
             out = bytes
-            submit()
-            switch call.delivery {
-            case .single(let continuation):
-                current = Current(
-                    token: call.token, stream: stream, kind: call.kind, single: continuation, pipe: nil)
-            case .stream(let pipe, let opened):
-                pipe.setWritable(context?.channel.isWritable ?? true)
-                current = Current(token: call.token, stream: stream, kind: call.kind, single: nil, pipe: pipe)
-                opened.resume()
-            }
         } catch {
             // Nothing of the call was sent; the machine forgets it, too.
             var discarded = ByteBuffer()
             machine.cancel(stream: machine.currentStream, into: &discarded)
             refuse(call, error)
-            next()
+            return next()
+        }
+        // The call is known before its bytes go out: where the peer is gone the channel closes
+        // within the write, and what it closes under must be there to be told.
+        switch call.delivery {
+        case .single(let continuation):
+            current = Current(
+                token: call.token, stream: stream, kind: call.kind, single: continuation, pipe: nil)
+            submit()
+        case .stream(let pipe, let opened):
+            pipe.setWritable(context?.channel.isWritable ?? true)
+            current = Current(token: call.token, stream: stream, kind: call.kind, single: nil, pipe: pipe)
+            submit()
+            if let failure { opened.resume(throwing: failure) } else { opened.resume() }
         }
     }
 
+    /// Ends the running call. Does nothing when a write closed the channel, and with it the call.
     private func end(_ running: Current, _ result: Result<ByteBuffer, DRPCError>?) {
+        guard current?.token === running.token else { return }
         current = nil
         switch result {
         case .success(let data)?:

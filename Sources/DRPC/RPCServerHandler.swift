@@ -15,7 +15,7 @@ public final class RPCServerHandler: ChannelDuplexHandler {
     public struct Observer: Sendable {
         /// A call ended: rpc name and whether it succeeded. Unknown rpcs are not reported.
         public var callEnded: @Sendable (_ rpc: String, _ succeeded: Bool) -> Void
-        /// A call begins (true) or the connection has none any more (false).
+        /// A call has its request (true) or the connection has no such call any more (false).
         public var busyChanged: @Sendable (Bool) -> Void
         /// The client broke the protocol or a bound; the connection is closed next.
         public var violated: @Sendable (DRPCError) -> Void
@@ -48,6 +48,8 @@ public final class RPCServerHandler: ChannelDuplexHandler {
     private var isProcessing = false
     private var isReading = false
     private var readWanted = false
+    /// Other connections have their turn; ours comes again.
+    private var waitsForTurn = false
     private var closing = false
     private var wasBusy = false
 
@@ -100,14 +102,24 @@ public final class RPCServerHandler: ChannelDuplexHandler {
     }
 
     private var mayProceed: Bool {
-        guard let context, !closing else { return false }
+        guard let context, !closing, !waitsForTurn else { return false }
         return machine.wantsPackets && context.channel.isWritable && running?.stream.pipe.isFull != true
     }
 
     /// Works on packets that wait, then reads on, once what held them up is over.
     private func resume() {
         guard mayProceed, !isProcessing else { return }
+        // The answers of one turn go out together.
+        let wasReading = isReading
+        isReading = true
         process()
+        isReading = wasReading
+        if !isReading {
+            // No read need follow that would do this at its end.
+            reader.compact()
+            book()
+            context?.flush()
+        }
         if readWanted, mayProceed {
             readWanted = false
             context?.read()
@@ -118,10 +130,13 @@ public final class RPCServerHandler: ChannelDuplexHandler {
         guard !isProcessing else { return }
         isProcessing = true
         defer { isProcessing = false }
+        var left = Limits.packetsInARow
         do throws(DRPCError) {
             while mayProceed, let packet = try reader.next() {
                 for action in try machine.receive(packet, into: &out) { perform(action) }
                 submit()
+                left -= 1
+                if left == 0 { giveWay() }
             }
         } catch {
             observer.violated(error)
@@ -129,6 +144,18 @@ public final class RPCServerHandler: ChannelDuplexHandler {
             return
         }
         noteBusy()
+    }
+
+    /// Works on at the loop's next turn: a client that sends calls faster than they are answered
+    /// must not keep the loop from the other connections.
+    private func giveWay() {
+        guard let context, !closing else { return }
+        waitsForTurn = true
+        let bound = NIOLoopBound(self, eventLoop: context.eventLoop)
+        context.eventLoop.execute {
+            bound.value.waitsForTurn = false
+            bound.value.resume()
+        }
     }
 
     private func perform(_ action: ServerConnection<ServerHandler>.Action) {
@@ -216,13 +243,13 @@ public final class RPCServerHandler: ChannelDuplexHandler {
     }
 
     private func noteBusy() {
-        guard machine.isBusy != wasBusy else { return }
+        guard machine.isServing != wasBusy else { return }
         wasBusy.toggle()
         observer.busyChanged(wasBusy)
     }
 
     private func book() {
-        let held = closing ? 0 : reader.heldBytes
+        let held = closing ? 0 : reader.heldBytes + machine.heldBytes
         let fits = budget.rebook(from: booked, to: held)
         booked = held
         guard !fits else { return }

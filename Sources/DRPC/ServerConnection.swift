@@ -43,8 +43,11 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
         let stream: UInt64
         let rpc: String
         let entry: Entry
-        let metadata: [String: String]
+        /// Still encoded, and empty from the handler's start on.
+        var metadata: ByteBuffer
         var started = false
+        /// A message came, or the client said that none does.
+        var hasInput = false
         var inputEnded = false
         var nextMessage: UInt64 = 1
     }
@@ -52,7 +55,9 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
     private let methods: [String: Entry]
     private var call: Call?
     private var lastInvoked: UInt64 = 0
-    private var metadata: (stream: UInt64, pairs: [String: String])?
+    /// Metadata whose Invoke hasn't come: checked, but kept as it came, so that what it takes is
+    /// what ``heldBytes`` says.
+    private var metadata: (stream: UInt64, encoded: ByteBuffer)?
     /// Handlers that were cancelled and haven't reported their end.
     private var lingering: Set<UInt64> = []
 
@@ -64,17 +69,27 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
     /// Whether a call is going on.
     public var isBusy: Bool { call != nil }
 
+    /// Whether the running call has something to work on. A client that only invokes and says no
+    /// more has no claim to its connection.
+    public var isServing: Bool { call?.hasInput == true }
+
+    /// Bytes of metadata that wait for their Invoke or for the request of their call.
+    public var heldBytes: Int {
+        (metadata?.encoded.readableBytes ?? 0) + (call?.metadata.readableBytes ?? 0)
+    }
+
     /// Takes a packet of the client.
     /// - Throws: a protocol violation, for which the connection is to be closed.
     public mutating func receive(_ packet: Packet, into out: inout ByteBuffer) throws(DRPCError) -> [Action] {
+        if let pending = metadata, pending.stream < packet.stream { metadata = nil }
         switch packet.kind {
         case .invokeMetadata:
-            metadata = (packet.stream, try Metadata.decode(packet.data))
+            try keepMetadata(packet)
             return []
         case .invoke:
             return try invoke(packet, into: &out)
         case .message:
-            return message(packet)
+            return try message(packet)
         case .closeSend:
             return closeSend(packet, into: &out)
         case .close, .cancel, .error:
@@ -116,48 +131,63 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
         call = nil
     }
 
+    private mutating func keepMetadata(_ packet: Packet) throws(DRPCError) {
+        guard packet.stream > lastInvoked else {
+            throw .violation("metadata after the Invoke of stream \(packet.stream)")
+        }
+        guard packet.data.readableBytes <= Limits.metadataBytes else {
+            throw .violation("metadata of \(packet.data.readableBytes) bytes")
+        }
+        _ = try Metadata.decode(packet.data)
+        // A copy of its own: a slice would keep the whole read buffer alive while it waits.
+        metadata = (packet.stream, ByteBuffer(bytes: packet.data.readableBytesView))
+    }
+
     private mutating func invoke(_ packet: Packet, into out: inout ByteBuffer) throws(DRPCError) -> [Action] {
         guard packet.stream > lastInvoked else { throw .violation("second Invoke on stream \(packet.stream)") }
         lastInvoked = packet.stream
         var actions = dropCall()
-        let pairs = metadata.flatMap { $0.stream == packet.stream ? $0.pairs : nil } ?? [:]
-        metadata = nil
+        let pairs = metadata.take()?.encoded ?? ByteBuffer()
 
         let rpc = String(buffer: packet.data)
         guard let entry = methods[rpc] else {
-            let text = DRPCError.unknownRPCPrefix + goQuoted(rpc)
+            // Cut before it is quoted: quoting megabytes would hold the event loop up, and what is
+            // quoted isn't shorter.
+            let name = goQuoted(utf8: packet.data.readableBytesView.prefix(Limits.errorTextBytes))
+            let text = DRPCError.unknownRPCPrefix + name
             Packet(.error, stream: packet.stream, message: 1, data: ErrorPayload(code: 0, text: text).encoded())
                 .write(into: &out)
             return actions
         }
-        var fresh = Call(stream: packet.stream, rpc: rpc, entry: entry, metadata: pairs)
-        if !entry.kind.hasSingleRequest {
-            fresh.started = true
-            actions.append(
-                .start(stream: fresh.stream, rpc: rpc, entry.handler, metadata: pairs, request: nil))
-        }
-        call = fresh
+        call = Call(stream: packet.stream, rpc: rpc, entry: entry, metadata: pairs)
+        if !entry.kind.hasSingleRequest { actions.append(try start(request: nil)) }
         return actions
     }
 
-    private mutating func message(_ packet: Packet) -> [Action] {
+    private mutating func start(request: ByteBuffer?) throws(DRPCError) -> Action {
+        guard let running = call else { throw .violation("no call to start") }
+        call?.started = true
+        call?.metadata = ByteBuffer()
+        return .start(
+            stream: running.stream, rpc: running.rpc, running.entry.handler,
+            metadata: try Metadata.decode(running.metadata), request: request)
+    }
+
+    private mutating func message(_ packet: Packet) throws(DRPCError) -> [Action] {
         guard let running = call, running.stream == packet.stream, !running.inputEnded else { return [] }
+        call?.hasInput = true
         guard running.entry.kind.hasSingleRequest else {
             return [.deliver(stream: running.stream, packet.data)]
         }
         // The one request that the method has came already.
         guard !running.started else { return [] }
-        call?.started = true
-        return [
-            .start(
-                stream: running.stream, rpc: running.rpc, running.entry.handler, metadata: running.metadata,
-                request: packet.data)
-        ]
+        return [try start(request: packet.data)]
     }
 
     private mutating func closeSend(_ packet: Packet, into out: inout ByteBuffer) -> [Action] {
         guard let running = call, running.stream == packet.stream, !running.inputEnded else { return [] }
         call?.inputEnded = true
+        call?.hasInput = true
         if running.entry.kind.hasSingleRequest {
             if !running.started {
                 write(.error, ErrorPayload(code: 0, text: "EOF").encoded(), into: &out)

@@ -47,7 +47,7 @@ struct SyncWant: AsyncParsableCommand {
     @Argument(help: "The units that it waits for.") var dependencies: [String]
 
     func run() async throws {
-        try await agent.use { client in
+        try await agent.use { [unit, dependencies] client in
             for dependency in dependencies { try await client.want(unit, dependsOn: dependency) }
         }
         SyncOutput.line("Unit \(goQuoted(unit)) declared dependencies: \(SyncOutput.names(dependencies))")
@@ -62,7 +62,7 @@ struct SyncComplete: AsyncParsableCommand {
     @Argument(help: "The unit.") var unit: String
 
     func run() async throws {
-        try await agent.use { try await $0.complete(unit) }
+        try await agent.use { [unit] in try await $0.complete(unit) }
         SyncOutput.line("Success")
     }
 }
@@ -76,7 +76,7 @@ struct SyncStatus: AsyncParsableCommand {
     @Argument(help: "The unit.") var unit: String
 
     func run() async throws {
-        let report = try await agent.use { try await $0.status(unit) }
+        let report = try await agent.use { [unit] in try await $0.status(unit) }
         switch output {
         case .table: SyncOutput.lines(SyncOutput.table(of: report))
         case .json: SyncOutput.line(SyncOutput.json(of: report).text())
@@ -135,7 +135,7 @@ struct SyncTimeline: AsyncParsableCommand {
     func run() async throws {
         if follow {
             SyncInterrupt.exitWith130()
-            try await agent.use { client in
+            try await agent.use(within: nil, else: "") { [output] client in
                 try await client.follow { event in
                     switch output {
                     case .table:

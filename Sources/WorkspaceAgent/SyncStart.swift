@@ -16,10 +16,13 @@ struct SyncStart: AsyncParsableCommand {
 
     func run() async throws {
         SyncInterrupt.exitWith130()
-        try await agent.use { client in
+        let unit = unit
+        try await agent.use(
+            within: timeout.value, else: "timeout waiting for dependencies of unit '\(unit)'"
+        ) { client in
             let status = try await client.status(unit)
             let names = SyncOutput.names(status.dependencies.map(\.dependsOn))
-            if status.isReady, try await started(client) {
+            if status.isReady, try await Self.started(unit, client) {
                 SyncOutput.line(
                     status.dependencies.isEmpty
                         ? "Unit \(goQuoted(unit)) started with no dependencies"
@@ -27,31 +30,17 @@ struct SyncStart: AsyncParsableCommand {
                 return
             }
             SyncOutput.line("Unit \(goQuoted(unit)) is waiting for dependencies to be satisfied: \(names)")
-            try await wait(client)
+            let clock = EventLoopClock(group: client.eventLoop)
+            repeat {
+                try await client.waitUntilReady(unit, pollInterval: Self.pollInterval, clock: clock)
+            } while try await !Self.started(unit, client)
             SyncOutput.line("Unit \(goQuoted(unit)) finished waiting for dependencies: \(names)")
-        }
-    }
-
-    private func wait(_ client: AgentSocketClient) async throws {
-        let clock = EventLoopClock(group: client.eventLoop)
-        try await withThrowingTaskGroup(of: Void.self) { group in
-            group.addTask {
-                repeat {
-                    try await client.waitUntilReady(unit, pollInterval: Self.pollInterval, clock: clock)
-                } while try await !started(client)
-            }
-            group.addTask {
-                try await clock.sleep(for: timeout.value)
-                throw SyncFailure("timeout waiting for dependencies of unit '\(unit)'")
-            }
-            defer { group.cancelAll() }
-            try await group.next()
         }
     }
 
     /// Starts the unit, or returns false when it is not ready after all: a dependency may have been
     /// started again after we looked.
-    private func started(_ client: AgentSocketClient) async throws -> Bool {
+    private static func started(_ unit: String, _ client: AgentSocketClient) async throws -> Bool {
         do {
             try await client.start(unit)
             return true

@@ -20,13 +20,28 @@ struct AgentOptions: ParsableArguments {
         return variable.isEmpty ? AgentSocketServer.Configuration.defaultPath : variable
     }
 
+    /// How long an agent may take for a command that doesn't wait for anything.
+    static let callTimeout = Duration.seconds(30)
+
     /// Connects, runs the body and closes. A failure becomes one line on stderr and exit code 1.
-    func use<T: Sendable>(_ body: (AgentSocketClient) async throws -> T) async throws -> T {
+    func use<T: Sendable>(_ body: @escaping @Sendable (AgentSocketClient) async throws -> T) async throws -> T {
+        let seconds = Self.callTimeout.components.seconds
+        return try await use(
+            within: Self.callTimeout, else: "the agent at \(path) did not answer within \(seconds) s", body)
+    }
+
+    /// As ``use(_:)`` with a time limit for all of it, or none, and the line for what exceeds it.
+    func use<T: Sendable>(
+        within limit: Duration?, else failure: String,
+        _ body: @escaping @Sendable (AgentSocketClient) async throws -> T
+    ) async throws -> T {
         let path = path
         // One thread for the connection; the daemon's loops are not started for a command.
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         do {
-            let result = try await Self.run(path, group, body)
+            let result = try await Self.limited(to: limit, else: failure, EventLoopClock(group: group)) {
+                try await Self.run(path, group, body)
+            }
             try? await group.shutdownGracefully()
             return result
         } catch {
@@ -36,8 +51,26 @@ struct AgentOptions: ParsableArguments {
         }
     }
 
+    private static func limited<T: Sendable>(
+        to limit: Duration?, else failure: String, _ clock: EventLoopClock,
+        _ body: @escaping @Sendable () async throws -> T
+    ) async throws -> T {
+        guard let limit else { return try await body() }
+        return try await withThrowingTaskGroup(of: T.self) { group in
+            group.addTask { try await body() }
+            group.addTask {
+                try await clock.sleep(for: limit)
+                throw SyncFailure(failure)
+            }
+            defer { group.cancelAll() }
+            guard let result = try await group.next() else { throw SyncFailure(failure) }
+            return result
+        }
+    }
+
     private static func run<T: Sendable>(
-        _ path: String, _ group: MultiThreadedEventLoopGroup, _ body: (AgentSocketClient) async throws -> T
+        _ path: String, _ group: MultiThreadedEventLoopGroup,
+        _ body: @Sendable (AgentSocketClient) async throws -> T
     ) async throws -> T {
         let client: AgentSocketClient
         do {

@@ -1,4 +1,6 @@
+import AgentCore
 import Foundation
+import Glibc
 import Testing
 
 @testable import AgentSocket
@@ -13,9 +15,11 @@ import Testing
 
     /// A command that runs.
     final class Running: Sendable {
-        nonisolated(unsafe) private let process = Process()
-        nonisolated(unsafe) private let out = Pipe()
-        nonisolated(unsafe) private let error = Pipe()
+        private let process = Process()
+        private let out = Pipe()
+        private let error = Pipe()
+        /// Made for the command's other name.
+        private let directory: String?
 
         init(_ arguments: [String], socket: String?, name: String? = nil) throws {
             let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent("../..")
@@ -28,8 +32,9 @@ import Testing
                 ProcessInfo.processInfo.environment["WORKSPACE_AGENT_BINARY"]
                 ?? root.appendingPathComponent(".build/\(build)/workspace-agent").standardized.path
             var path = built
-            if let name {
-                let directory = NSTemporaryDirectory() + "i3-\(UUID().uuidString)"
+            let directory = name.map { _ in NSTemporaryDirectory() + "wa-test-\(UUID().uuidString)" }
+            self.directory = directory
+            if let name, let directory {
                 try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
                 path = directory + "/" + name
                 try FileManager.default.createSymbolicLink(atPath: path, withDestinationPath: built)
@@ -52,6 +57,7 @@ import Testing
             let stdout = out.fileHandleForReading.readDataToEndOfFile()
             let stderr = error.fileHandleForReading.readDataToEndOfFile()
             process.waitUntilExit()
+            if let directory { try? FileManager.default.removeItem(atPath: directory) }
             return Outcome(
                 code: process.terminationStatus, stdout: String(decoding: stdout, as: UTF8.self),
                 stderr: String(decoding: stderr, as: UTF8.self))
@@ -153,6 +159,20 @@ import Testing
                 == failed(
                     "cannot connect to /tmp/no-such.sock: No such file or directory; check that the agent runs and "
                         + "that --socket-path or CODER_AGENT_SOCKET_PATH names its socket"))
+    }
+
+    /// A socket whose server accepts nothing: connecting works, an answer never comes.
+    @Test func theTimeoutCoversAnAgentThatNeverAnswers() throws {
+        let path = "/tmp/wa-test-\(UUID().uuidString.prefix(8)).sock"
+        let listener = try UnixListener.bind(path: path)
+        defer {
+            close(listener.descriptor)
+            unlink(path)
+        }
+        let start = ContinuousClock.now
+        let outcome = try Running(["sync", "start", "U", "--timeout", "200ms"], socket: path).end()
+        #expect(outcome == failed("timeout waiting for dependencies of unit 'U'"))
+        #expect(ContinuousClock.now - start < .seconds(10))
     }
 
     @Test func interruptedIs130() async throws {

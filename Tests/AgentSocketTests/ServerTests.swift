@@ -39,7 +39,7 @@ import Testing
 
     @Test func whatIsInTheWay() async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-        let path = "/tmp/i3-\(UUID().uuidString.prefix(8)).sock"
+        let path = "/tmp/wa-test-\(UUID().uuidString.prefix(8)).sock"
         func server() -> AgentSocketServer {
             AgentSocketServer(
                 configuration: .init(path: path), units: UnitStore(), group: group, logger: .init(label: "test"),
@@ -94,6 +94,25 @@ import Testing
             let refused = try agent.raw()
             #expect(refused.isClosed)
             #expect(agent.metrics.render().contains(#"result="refused_limit"} 1"#))
+        }
+    }
+
+    @Test func aBareInvokeIsNoCall() async throws {
+        try await withAgent(connections: 2) { agent in
+            let holding = try (0..<2).map { _ in try agent.raw() }
+            for client in holding {
+                // In one write, so that the Invoke has been seen when the first call is answered.
+                let invoke = { (stream: UInt8, method: String) in
+                    let name = Array("/coder.agentsocket.v1.AgentSocket/\(method)".utf8)
+                    return [0x03, stream, 1, UInt8(name.count)] + name
+                }
+                client.write(invoke(1, "Ping") + [0x05, 1, 2, 0, 0x0D, 1, 3, 0] + invoke(2, "SyncWait"))
+                client.expect(hex: "050101000d010200", "Ping")
+            }
+            let newcomer = try agent.raw()
+            newcomer.call(stream: 1, "Ping", "")
+            newcomer.expect(hex: "050101000d010200", "the newcomer is served")
+            #expect(holding[0].isClosed, "the longest idle one had to go")
         }
     }
 

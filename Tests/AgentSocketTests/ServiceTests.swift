@@ -7,7 +7,7 @@ import Testing
 
 @testable import AgentSocket
 
-@Suite(.timeLimit(.minutes(1))) struct ServiceTests {
+@Suite(.timeLimit(.minutes(3))) struct ServiceTests {
     private func text(_ body: () async throws -> Void) async -> String {
         do {
             try await body()
@@ -63,6 +63,50 @@ import Testing
                 await text { try await client.complete("a\"\n\u{1}é\u{200b}") }
                     == #"cannot complete unit "a\"\n\x01é\u200b": unit "a\"\n\x01é\u200b" must be registered first: unit not found"#
             )
+        }
+    }
+
+    @Test func theLongestListFitsAPacket() async throws {
+        let units = UnitStore()
+        let bytes = Limits.allNamesBytes / Limits.units
+        for number in 0..<Limits.units {
+            let last = number == Limits.units - 1
+            let name = UnitGraphTests.name(number, last ? Limits.allNamesBytes - number * bytes : bytes)
+            try units.register(name)
+            try units.complete(name)
+        }
+        #expect(throws: UnitError(.limit, "")) { try units.register("m") }
+        try await withAgent(units: units) { agent in
+            let list = try await agent.client().list()
+            #expect(list.count == Limits.units)
+        }
+    }
+
+    @Test func theLongestStatusFitsAPacket() async throws {
+        let units = UnitStore()
+        let count = 1_024
+        let bytes = Limits.dependencyNamesBytes / count / 2
+        let wanting = UnitGraphTests.name(0, bytes)
+        try units.register(wanting)
+        for number in 1...count {
+            let name = UnitGraphTests.name(number, bytes)
+            try units.register(name)
+            try units.complete(name)
+            try units.want(wanting, name)
+        }
+        try await withAgent(units: units) { agent in
+            let report = try await agent.client().status(wanting)
+            #expect(report.dependencies.count == count)
+        }
+    }
+
+    @Test func longNamesAreCutBeforeTheyAreQuoted() async throws {
+        try await withAgent { agent in
+            let client = try await agent.client()
+            // Minutes of quoting without the cut, and then the suite's time is up.
+            let message = await text { try await client.complete(String(repeating: "\u{1}", count: 4_000_000)) }
+            #expect(message.hasPrefix(#"cannot complete unit "\x01\x01"#))
+            #expect(message.utf8.count == DRPC.Limits.errorTextBytes)
         }
     }
 
@@ -143,7 +187,7 @@ import Testing
         }
         let old = router
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-        let path = "/tmp/i3-old-\(UUID().uuidString.prefix(8)).sock"
+        let path = "/tmp/wa-test-\(UUID().uuidString.prefix(8)).sock"
         let server = try await ServerBootstrap(group: group)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {

@@ -62,6 +62,46 @@ import Testing
         }
     }
 
+    /// A name of so many bytes that begins with a number.
+    static func name(_ number: Int, _ bytes: Int) -> String {
+        let text = "\(number) "
+        return text + String(repeating: "n", count: bytes - text.utf8.count)
+    }
+
+    @Test(arguments: [-1, 0, 1])
+    func limitOfAllNames(difference: Int) throws {
+        var graph = UnitGraph()
+        let full = Limits.allNamesBytes / Limits.nameBytes - 1
+        for number in 0..<full { try graph.register(unit(Self.name(number, Limits.nameBytes))) }
+        try graph.register(unit(Self.name(full, Limits.allNamesBytes - full * Limits.nameBytes - 2)))
+        let last = unit(String(repeating: "l", count: 2 + difference))
+        if difference > 0 {
+            #expect(throws: UnitError(.limit, "")) { try graph.register(last) }
+            #expect(throws: UnitError(.limit, "")) { try graph.want(unit(Self.name(0, Limits.nameBytes)), last) }
+            #expect(graph.edgeCount == 0)
+        } else {
+            try graph.register(last)
+        }
+    }
+
+    @Test(arguments: [-1, 0, 1])
+    func limitOfNamesInDependencies(difference: Int) throws {
+        var graph = UnitGraph()
+        let wanting = unit(Self.name(0, 4_000))
+        try graph.register(wanting)
+        let full = Limits.dependencyNamesBytes / 8_096
+        for number in 1...full { try graph.want(wanting, unit(Self.name(number, 4_096))) }
+        let left = Limits.dependencyNamesBytes - full * 8_096 - 4_000
+        let last = unit(Self.name(full + 1, left + difference))
+        if difference > 0 {
+            #expect(throws: UnitError(.limit, "")) { try graph.want(wanting, last) }
+        } else {
+            try graph.want(wanting, last)
+        }
+        try graph.want(wanting, unit(Self.name(1, 4_096)))
+        #expect(graph.edgeCount == full + (difference > 0 ? 0 : 1))
+    }
+
     @Test func unitAndEdgeLimits() throws {
         var graph = UnitGraph()
         for number in 0..<Limits.units { try graph.register(unit("u\(number)")) }

@@ -15,6 +15,7 @@ let fail = Method<Text, Text>("/t/Fail")
 let slow = Method<Text, Text>("/t/Slow")
 let count = Method<Number, Number>("/t/Count", .serverStreaming)
 let sum = Method<Number, Number>("/t/Sum", .clientStreaming)
+let gated = Method<Number, Number>("/t/Gated", .clientStreaming)
 let double = Method<Number, Number>("/t/Double", .bidirectional)
 
 /// What a test's server has seen.
@@ -22,6 +23,8 @@ final class Seen: Sendable {
     let started = Mutex(0)
     let cancelled = Mutex(0)
     let sent = Mutex(0)
+    /// Ended when the gated call may read.
+    let gate = AsyncStream<Void>.makeStream()
     let violations = Mutex<[DRPCError]>([])
 }
 
@@ -54,6 +57,12 @@ func testRouter(_ seen: Seen) -> Router {
         }
         return Number(total)
     }
+    router.clientStreaming(gated) { requests, _ in
+        for await _ in seen.gate.stream {}
+        var total: Int64 = 0
+        for try await _ in requests { total += 1 }
+        return Number(total)
+    }
     router.bidirectional(double) { requests, responses, _ in
         for try await request in requests { try await responses.send(Number(2 * request.value)) }
     }
@@ -66,7 +75,7 @@ func withServer(
     _ body: (String, MultiThreadedEventLoopGroup) async throws -> Void
 ) async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-    let path = NSTemporaryDirectory() + "drpc-\(UUID().uuidString.prefix(8)).sock"
+    let path = NSTemporaryDirectory() + "wa-test-\(UUID().uuidString.prefix(8)).sock"
     let router = testRouter(seen)
     let server = try await ServerBootstrap(group: group)
         .childChannelInitializer { channel in
@@ -78,6 +87,7 @@ func withServer(
             }
         }
         .bind(unixDomainSocketPath: path).get()
+    defer { unlink(path) }
     do { try await body(path, group) } catch {
         try await server.close()
         try await group.shutdownGracefully()
@@ -85,7 +95,42 @@ func withServer(
     }
     try await server.close()
     try await group.shutdownGracefully()
-    unlink(path)
+}
+
+/// A server that answers nothing: it keeps what its one client sends.
+final class SilentServer: ChannelInboundHandler, Sendable {
+    typealias InboundIn = ByteBuffer
+    private let bytes = Mutex(ByteBuffer())
+    private let channel = Mutex<(any Channel)?>(nil)
+    private let ended = Mutex(false)
+
+    var hasEnded: Bool { ended.withLock { $0 } }
+    func received() throws -> [PacketKind] { try packets(bytes.withLock { $0 }).map(\.kind) }
+    func close() { channel.withLock { $0 }?.close(promise: nil) }
+
+    func channelActive(context: ChannelHandlerContext) { channel.withLock { $0 = context.channel } }
+    func channelInactive(context: ChannelHandlerContext) { ended.withLock { $0 = true } }
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        let part = unwrapInboundIn(data)
+        _ = bytes.withLock { $0.writeImmutableBuffer(part) }
+    }
+}
+
+func withSilentServer(_ body: (SilentServer, RPCClient) async throws -> Void) async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+    let path = NSTemporaryDirectory() + "wa-test-\(UUID().uuidString.prefix(8)).sock"
+    let silent = SilentServer()
+    let server = try await ServerBootstrap(group: group)
+        .childChannelInitializer { channel in
+            channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(silent) }
+        }
+        .bind(unixDomainSocketPath: path).get()
+    defer { unlink(path) }
+    let client = try await RPCClient.connect(unixPath: path, group: group)
+    try await body(silent, client)
+    await client.close()
+    try await server.close()
+    try await group.shutdownGracefully()
 }
 
 /// Waits until something holds, looking at each turn of the scheduler; fails after 10 s.
@@ -100,7 +145,7 @@ func eventually(_ what: String, _ condition: () async throws -> Bool) async thro
     }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct ConnectionTests {
+@Suite(.timeLimit(.minutes(3))) struct ConnectionTests {
     @Test func unaryWithMetadata() async throws {
         try await withServer { path, group in
             let client = try await RPCClient.connect(unixPath: path, group: group)
@@ -203,6 +248,17 @@ func eventually(_ what: String, _ condition: () async throws -> Bool) async thro
     }
 
     @Test func givingUpClosesTheConnectionByDefault() async throws {
+        try await withSilentServer { server, client in
+            let call = Task { try await client.unary(slow, Text()) }
+            try await eventually("the request is there") { try server.received().last == .closeSend }
+            call.cancel()
+            await #expect(throws: (any Error).self) { try await call.value }
+            try await eventually("the connection ends") { server.hasEnded }
+            #expect(try server.received() == [.invoke, .message, .closeSend])
+        }
+    }
+
+    @Test func givingUpCancelsTheHandler() async throws {
         let seen = Seen()
         try await withServer(seen) { path, group in
             let client = try await RPCClient.connect(unixPath: path, group: group)
@@ -210,14 +266,7 @@ func eventually(_ what: String, _ condition: () async throws -> Bool) async thro
             try await eventually("the call runs") { seen.started.withLock { $0 } == 1 }
             call.cancel()
             await #expect(throws: (any Error).self) { try await call.value }
-            let other = try await RPCClient.connect(unixPath: path, group: group)
-            let second = Task { try await other.unary(slow, Text()) }
-            let waiting = Task { try await other.unary(echo, Text()) }
-            try await eventually("the call runs") { seen.started.withLock { $0 } == 2 }
-            second.cancel()
-            await #expect(throws: (any Error).self) { try await second.value }
-            _ = await waiting.result
-            try await eventually("handler is cancelled") { seen.cancelled.withLock { $0 } == 2 }
+            try await eventually("handler is cancelled") { seen.cancelled.withLock { $0 } == 1 }
         }
     }
 
@@ -248,13 +297,16 @@ func eventually(_ what: String, _ condition: () async throws -> Bool) async thro
             try await client.withServerStream(count, Number(.max)) { responses in
                 var iterator = responses.makeAsyncIterator()
                 #expect(try await iterator.next()?.value == 0)
-                // The sender stops once socket buffers and queues are full.
-                var last = -1
+                // The sender stops once socket buffers and queues are full: then it sends nothing
+                // however often its loop turns.
                 try await eventually("the sender is held up") {
-                    let now = seen.sent.withLock { $0 }
-                    defer { last = now }
-                    try await client.eventLoop.scheduleTask(in: .milliseconds(50)) {}.futureResult.get()
-                    return now == last
+                    let before = seen.sent.withLock { $0 }
+                    var turns = client.eventLoop.makeSucceededVoidFuture()
+                    for _ in 0..<200 {
+                        for loop in group.makeIterator() { turns = turns.flatMap { loop.submit {} } }
+                    }
+                    try await turns.get()
+                    return seen.sent.withLock { $0 } == before
                 }
                 #expect(seen.sent.withLock { $0 } < 1_000_000)
                 for expected in 1...50_000 as ClosedRange<Int64> {
@@ -287,13 +339,34 @@ func eventually(_ what: String, _ condition: () async throws -> Bool) async thro
     }
 
     @Test func aClosedServerFailsTheCall() async throws {
-        try await withServer { path, group in
-            let client = try await RPCClient.connect(unixPath: path, group: group)
-            _ = try await client.unary(echo, Text())
-            let call = Task { try await client.unary(slow, Text()) }
-            // An over-long frame on the same connection is a violation, so the server closes it.
-            await client.close()
-            await #expect(throws: DRPCError(.closed, "")) { try await call.value }
+        try await withSilentServer { server, client in
+            let first = Task { try await client.unary(slow, Text()) }
+            try await eventually("the request is there") { try server.received().last == .closeSend }
+            // Starts at once, so it is in line before the loop's next turn.
+            let second = Task.immediate { try await client.unary(echo, Text()) }
+            try await client.eventLoop.submit {}.get()
+            server.close()
+            await #expect(throws: DRPCError(.closed, "")) { try await first.value }
+            await #expect(throws: DRPCError(.closed, "")) { try await second.value }
+            #expect(try server.received() == [.invoke, .message, .closeSend])
+        }
+    }
+
+    @Test func whatWaitsForAReaderIsBookedUntilItIsRead() async throws {
+        let seen = Seen()
+        let budget = UnfinishedBudget()
+        try await withServer(seen, budget: budget) { path, group in
+            var bytes = ByteBuffer()
+            Packet(.invoke, stream: 1, message: 1, data: ByteBuffer(string: gated.name)).write(into: &bytes)
+            for message in 2...60 as ClosedRange<UInt64> {
+                Packet(.message, stream: 1, message: message).write(into: &bytes)
+            }
+            let channel = try await ClientBootstrap(group: group).connect(unixDomainSocketPath: path).get()
+            try await channel.writeAndFlush(bytes)
+            try await eventually("what waits is booked") { budget.held > 0 }
+            seen.gate.continuation.finish()
+            try await eventually("it is given back") { budget.held == 0 }
+            try await channel.close()
         }
     }
 

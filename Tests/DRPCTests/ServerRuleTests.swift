@@ -122,6 +122,83 @@ import Testing
         #expect(try send(.message, 3, 2).last == "start 3 /u [:] ")
     }
 
+    @Test(arguments: [-1, 0, 1])
+    mutating func metadataHasALimitOfBytes(difference: Int) throws {
+        // 11 bytes are around the value.
+        let value = String(repeating: "v", count: Limits.metadataBytes - 11 + difference)
+        let pairs = Metadata.encode(["k": value])
+        #expect(pairs.readableBytes == Limits.metadataBytes + difference)
+        let packet = Packet(.invokeMetadata, stream: 1, message: 1, data: pairs)
+        var client = ClientConnection()
+        if difference > 0 {
+            #expect(throws: DRPCError(.protocolViolation, "")) { try server.receive(packet, into: &out) }
+            #expect(throws: DRPCError(.limit, "")) {
+                try client.open(rpc: "/r", kind: .unary, metadata: ["k": value], into: &out)
+            }
+        } else {
+            #expect(try server.receive(packet, into: &out).isEmpty)
+            #expect(server.heldBytes == pairs.readableBytes)
+            _ = try client.open(rpc: "/r", kind: .unary, metadata: ["k": value], into: &out)
+        }
+    }
+
+    @Test(arguments: [-1, 0, 1])
+    mutating func metadataHasALimitOfPairs(difference: Int) throws {
+        let pair = String(buffer: Metadata.encode(["k": "v"]))
+        let pairs = String(repeating: pair, count: Limits.metadataPairs + difference)
+        if difference > 0 {
+            #expect(throws: DRPCError(.protocolViolation, "")) { try send(.invokeMetadata, 1, 1, pairs) }
+        } else {
+            #expect(try send(.invokeMetadata, 1, 1, pairs) == [])
+        }
+    }
+
+    @Test mutating func metadataIsHeldUntilItsCallBegins() throws {
+        let pairs = String(buffer: Metadata.encode(["k": "v"]))
+        _ = try send(.invokeMetadata, 1, 1, pairs)
+        _ = try send(.message, 2, 1)
+        #expect(server.heldBytes == 0, "a newer stream came")
+        _ = try send(.invokeMetadata, 3, 1, pairs)
+        _ = try send(.invoke, 3, 2, "/u")
+        #expect(server.heldBytes == pairs.utf8.count)
+        #expect(try send(.message, 3, 3) == [#"start 3 /u ["k": "v"] "#])
+        #expect(server.heldBytes == 0)
+        _ = try send(.invokeMetadata, 4, 1, pairs)
+        _ = try send(.invoke, 4, 2, "/no")
+        #expect(server.heldBytes == 0)
+    }
+
+    @Test mutating func metadataAfterTheInvokeIsRefused() throws {
+        _ = try send(.invoke, 1, 1, "/u")
+        let pairs = String(buffer: Metadata.encode(["k": "v"]))
+        #expect(throws: DRPCError(.protocolViolation, "")) { try send(.invokeMetadata, 1, 2, pairs) }
+    }
+
+    @Test(arguments: ["/u", "/s", "/c", "/b"])
+    mutating func aCallIsServedOnceItHasInput(rpc: String) throws {
+        _ = try send(.invoke, 1, 1, rpc)
+        #expect(server.isBusy && !server.isServing)
+        _ = try send(.message, 1, 2)
+        #expect(server.isServing)
+        _ = try send(.cancel, 1, 3)
+        #expect(!server.isServing)
+    }
+
+    @Test mutating func anUnknownNameIsQuotedByteByByte() throws {
+        let name = ByteBuffer(bytes: [0x2F, 0xFF, 0xC3, 0xA9, 0xE2, 0x82, 0x61, 0xED, 0xA0, 0x80])
+        _ = try server.receive(Packet(.invoke, stream: 1, message: 1, data: name), into: &out)
+        #expect(try sent() == error(1, 0, #"protocol error: unknown rpc: "/\xffé\xe2\x82a\xed\xa0\x80""#))
+    }
+
+    @Test mutating func aLongUnknownNameIsCutBeforeItIsQuoted() throws {
+        let name = ByteBuffer(repeating: 1, count: Limits.packetBytes)
+        let start = ContinuousClock.now
+        _ = try server.receive(Packet(.invoke, stream: 1, message: 1, data: name), into: &out)
+        #expect(ContinuousClock.now - start < .seconds(10))
+        let text = "protocol error: unknown rpc: \"" + String(repeating: "\\x01", count: 16_375)
+        #expect(try sent() == error(1, 0, String(text.prefix(Limits.errorTextBytes))))
+    }
+
     @Test mutating func undecodableMetadataIsRefused() {
         #expect(throws: DRPCError(.protocolViolation, "")) { try send(.invokeMetadata, 1, 1, "?") }
     }
