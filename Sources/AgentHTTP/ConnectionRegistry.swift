@@ -6,9 +6,15 @@ import Synchronization
 final class ConnectionRegistry: Sendable {
     enum Kind: Hashable { case unix, tcp }
 
+    private struct Connection {
+        var kind: Kind
+        var handler: NIOLoopBound<HTTPConnectionHandler>
+        var loop: any EventLoop
+    }
+
     private struct State {
         var next = 0
-        var open: [Int: (kind: Kind, connection: NIOLoopBound<HTTPConnectionHandler>)] = [:]
+        var open: [Int: Connection] = [:]
         var counts: [Kind: Int] = [:]
         var gates: [(kind: Kind, gate: NIOLoopBound<AcceptGate>, loop: any EventLoop)] = []
         var stopping = false
@@ -32,7 +38,7 @@ final class ConnectionRegistry: Sendable {
         let bound = NIOLoopBound(handler, eventLoop: loop)
         let (id, stopping, full) = state.withLock { state in
             state.next += 1
-            state.open[state.next] = (kind, bound)
+            state.open[state.next] = Connection(kind: kind, handler: bound, loop: loop)
             state.counts[kind, default: 0] += 1
             return (state.next, state.stopping, state.isFull(kind))
         }
@@ -70,14 +76,14 @@ final class ConnectionRegistry: Sendable {
     func shutdown() {
         let all = state.withLock { state in
             state.stopping = true
-            return state.open.values.map(\.connection)
+            return Array(state.open.values)
         }
-        for connection in all { connection._eventLoop.execute { connection.value.shutdown() } }
+        for connection in all { connection.loop.execute { connection.handler.value.shutdown() } }
     }
 
     func abort() {
-        for (_, connection) in state.withLock({ Array($0.open.values) }) {
-            connection._eventLoop.execute { connection.value.abort() }
+        for connection in state.withLock({ Array($0.open.values) }) {
+            connection.loop.execute { connection.handler.value.abort() }
         }
     }
 
