@@ -47,7 +47,7 @@ done
     "$(grep -rnE '^import (AgentHTTP|DRPC|Yamux|Hummingbird)$' Sources/AgentCore)"
 
 check "tests that wait by the clock" \
-    "$(git ls-files 'Tests/*.swift' | xargs grep -nE 'Task\.sleep|usleep\(|[^a-zA-Z.]sleep\(')"
+    "$(git ls-files 'Tests/*.swift' | xargs grep -nE 'Task\.sleep|usleep\(|[^a-zA-Z.]sleep\(' | grep -v 'func sleep')"
 
 check "files over 500 lines" \
     "$(wc -l $sources $(git ls-files 'Tests/*.swift') | awk '$1 > 500 && $2 != "total"')"
