@@ -12,6 +12,14 @@ func seconds() -> Double {
     return Double(now.tv_sec) + Double(now.tv_nsec) / 1e9
 }
 
+/// Seconds of CPU that this process used.
+func ownCPU() -> Double {
+    var usage = rusage()
+    getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage)
+    func seconds(_ time: timeval) -> Double { Double(time.tv_sec) + Double(time.tv_usec) / 1e6 }
+    return seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
 /// The value below which the share of the samples lies.
 func percentile(_ samples: [Double], _ share: Double) -> Double {
     let sorted = samples.sorted()
