@@ -15,12 +15,19 @@ let package = Package(
         .library(name: "AgentCore", targets: ["AgentCore"]),
         .library(name: "AgentSocket", targets: ["AgentSocket"]),
         .library(name: "DRPC", targets: ["DRPC"]),
+        .library(name: "Yamux", targets: ["Yamux"]),
+        .library(name: "WebSockets", targets: ["WebSockets"]),
+        .library(name: "ControlPlane", targets: ["ControlPlane"]),
+        .library(name: "ControlPlaneSimulator", targets: ["ControlPlaneSimulator"]),
+        .library(name: "BoundaryLog", targets: ["BoundaryLog"]),
     ],
     dependencies: [
         // `traits: []` keeps full Foundation out of the binary: see docs/decisions.md.
         .package(url: "https://github.com/hummingbird-project/hummingbird.git", from: "2.28.1", traits: []),
         .package(url: "https://github.com/apple/swift-nio.git", from: "2.101.2"),
         .package(url: "https://github.com/apple/swift-nio-extras.git", from: "1.35.2"),
+        .package(url: "https://github.com/apple/swift-nio-ssl.git", from: "2.37.6"),
+        .package(url: "https://github.com/swift-server/async-http-client.git", from: "1.37.0", traits: []),
         .package(url: "https://github.com/apple/swift-http-types.git", from: "1.8.0", traits: []),
         .package(url: "https://github.com/apple/swift-protobuf.git", from: "1.39.0", traits: []),
         .package(url: "https://github.com/apple/swift-log.git", from: "1.16.2"),
@@ -47,6 +54,7 @@ let package = Package(
             dependencies: [
                 "AgentCore",
                 "CPlatform",
+                "WebSockets",
                 .product(name: "Hummingbird", package: "hummingbird"),
                 .product(name: "HummingbirdCore", package: "hummingbird"),
                 .product(name: "HTTPTypes", package: "swift-http-types"),
@@ -109,14 +117,96 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        .target(
+            name: "Yamux",
+            dependencies: [
+                .product(name: "DequeModule", package: "swift-collections"),
+                .product(name: "NIOCore", package: "swift-nio"),
+            ],
+            swiftSettings: strict
+        ),
+        .target(
+            name: "WebSockets",
+            dependencies: [
+                .product(name: "DequeModule", package: "swift-collections"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOWebSocket", package: "swift-nio"),
+            ],
+            swiftSettings: strict
+        ),
+        .target(
+            name: "ControlPlane",
+            dependencies: [
+                "AgentCore",
+                "AgentProto",
+                "CPlatform",
+                "DRPC",
+                "WebSockets",
+                "Yamux",
+                .product(name: "AsyncHTTPClient", package: "async-http-client"),
+                .product(name: "DequeModule", package: "swift-collections"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "NIOWebSocket", package: "swift-nio"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            swiftSettings: strict
+        ),
+        .target(
+            name: "ControlPlaneSimulator",
+            dependencies: [
+                "AgentCore",
+                "AgentProto",
+                "ControlPlane",
+                "DRPC",
+                "WebSockets",
+                "Yamux",
+                .product(name: "DequeModule", package: "swift-collections"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "NIOWebSocket", package: "swift-nio"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            swiftSettings: strict
+        ),
+        .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
+        .target(
+            name: "BoundaryLog",
+            dependencies: [
+                "AgentCore",
+                "AgentProto",
+                "CPlatform",
+                "CSQLite",
+                "DRPC",
+                .product(name: "DequeModule", package: "swift-collections"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            swiftSettings: strict
+        ),
         .executableTarget(
             name: "WorkspaceAgent",
             dependencies: [
                 "AgentCore",
                 "AgentHTTP",
                 "AgentProc",
+                "AgentProto",
                 "AgentSocket",
+                "BoundaryLog",
                 "CPlatform",
+                "ControlPlane",
+                "ControlPlaneSimulator",
                 "DRPC",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Metrics", package: "swift-metrics"),
@@ -166,7 +256,79 @@ let package = Package(
         ),
         .testTarget(
             name: "IntegrationTests",
-            dependencies: ["AgentTestSupport", "CPlatform", "WorkspaceAgent"],
+            dependencies: [
+                "AgentProto", "AgentTestSupport", "CPlatform", "ControlPlane", "ControlPlaneSimulator",
+                "WorkspaceAgent",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "YamuxTests",
+            dependencies: [
+                "AgentTestSupport",
+                "DRPC",
+                "Yamux",
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOEmbedded", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+            ],
+            exclude: ["Vectors"],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "WebSocketsTests",
+            dependencies: [
+                "AgentTestSupport",
+                "WebSockets",
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOEmbedded", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOWebSocket", package: "swift-nio"),
+            ],
+            exclude: ["Vectors"],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "ControlPlaneTests",
+            dependencies: [
+                "AgentCore",
+                "AgentProc",
+                "AgentProto",
+                "AgentTestSupport",
+                "CPlatform",
+                "ControlPlane",
+                "ControlPlaneSimulator",
+                "DRPC",
+                "WebSockets",
+                "Yamux",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "BoundaryLogTests",
+            dependencies: [
+                "AgentCore",
+                "AgentProto",
+                "AgentTestSupport",
+                "BoundaryLog",
+                "CPlatform",
+                "CSQLite",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            exclude: ["Vectors"],
             swiftSettings: strict
         ),
         .testTarget(

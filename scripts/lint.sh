@@ -37,9 +37,9 @@ for module in $capabilities; do
         check "$module must not import $other" "$(grep -rnE "^import $other\$" "Sources/$module")"
     done
 done
-for module in CPlatform AgentCore AgentProto Yamux DRPC AgentHTTP; do
+for module in CPlatform AgentCore AgentProto Yamux WebSockets DRPC AgentHTTP; do
     [ -d "Sources/$module" ] || continue
-    for other in $capabilities WorkspaceAgent; do
+    for other in $capabilities ControlPlaneSimulator WorkspaceAgent; do
         check "$module must not import $other" "$(grep -rnE "^import $other\$" "Sources/$module")"
     done
 done

@@ -1,9 +1,9 @@
-import FoundationEssentials
 import HTTPTypes
 import Hummingbird
 import NIOConcurrencyHelpers
 import NIOCore
 import NIOWebSocket
+import WebSockets
 
 /// One open WebSocket, for the route that asked for it.
 ///
@@ -99,10 +99,6 @@ public enum WebSocketUpgrade {
         context.upgrade.set(maximumMessage: maximumMessage, run)
         return Response(
             status: .switchingProtocols,
-            headers: [.upgrade: "websocket", .connection: "upgrade", acceptName: acceptValue(key)])
-    }
-
-    static func acceptValue(_ key: String) -> String {
-        Data(SHA1.digest(Array((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").utf8))).base64EncodedString()
+            headers: [.upgrade: "websocket", .connection: "upgrade", acceptName: WebSocketHandshake.acceptValue(key)])
     }
 }
