@@ -1,0 +1,88 @@
+import AgentCore
+import CPlatform
+import FoundationEssentials
+import Glibc
+import Logging
+import Synchronization
+
+/// Where the `Coder-Session-Token` of every request comes from. There is one for the whole daemon.
+package protocol TokenProvider: Sendable {
+    /// The token as it is now, fetched anew. Called at each connect.
+    /// - Throws: ``ControlPlaneError`` that says what is missing; never the token.
+    func refresh() async throws -> Secret<String>
+
+    /// The token of the last refresh; refreshed when there was none.
+    func token() async throws -> Secret<String>
+}
+
+/// A token that was given by flag or variable.
+package struct StaticToken: TokenProvider {
+    private let value: Secret<String>
+    package init(_ value: Secret<String>) { self.value = value }
+    package func refresh() -> Secret<String> { value }
+    package func token() -> Secret<String> { value }
+}
+
+/// A token in a file, which is read each time, so that it may be exchanged while we run.
+package struct TokenFile: TokenProvider {
+    private let path: String
+    private let pool: BlockingPool
+    private let logger: Logger
+    private let warned = Once()
+
+    package init(path: String, pool: BlockingPool, logger: Logger) {
+        self.path = path
+        self.pool = pool
+        self.logger = logger
+    }
+
+    package func token() async throws -> Secret<String> { try await refresh() }
+
+    package func refresh() async throws -> Secret<String> {
+        let path = path
+        let (token, isOpen) = try await pool.run { try Self.read(path) }
+        if isOpen, warned.first() {
+            logger.warning(
+                "Others may read the token file; make it mode 0600.", metadata: ["path": "\(path)"])
+        }
+        return token
+    }
+
+    private static func read(_ path: String) throws -> (Secret<String>, isOpen: Bool) {
+        let fd = wa_open(path, O_RDONLY | O_NONBLOCK, 0)
+        guard fd >= 0 else {
+            throw ControlPlaneError(
+                .token, "--agent-token-file", cause: CoreError.system(fd, "opening \(path)"))
+        }
+        defer { close(fd) }
+        var info = stat()
+        guard fstat(fd, &info) == 0, info.st_mode & S_IFMT != S_IFDIR else {
+            throw ControlPlaneError(.token, "--agent-token-file \(path) is a directory")
+        }
+        var bytes: [UInt8] = []
+        try withUnsafeTemporaryAllocation(byteCount: 8 << 10, alignment: 16) { area in
+            while case let count = wa_read(fd, area.baseAddress, area.count), count != 0 {
+                guard count > 0 else {
+                    throw ControlPlaneError(
+                        .token, "--agent-token-file", cause: CoreError.system(Int32(count), "reading \(path)"))
+                }
+                bytes.append(contentsOf: UnsafeRawBufferPointer(rebasing: area[..<count]))
+                guard bytes.count <= DialLimits.tokenFileBytes else {
+                    throw ControlPlaneError(
+                        .token, "--agent-token-file \(path) is larger than \(DialLimits.tokenFileBytes) bytes")
+                }
+            }
+        }
+        let spaces: Set<UInt8> = [9, 10, 13, 32]
+        while bytes.last.map(spaces.contains) == true { bytes.removeLast() }
+        let text = String(decoding: bytes.drop(while: spaces.contains), as: UTF8.self)
+        guard !text.isEmpty else { throw ControlPlaneError(.token, "--agent-token-file \(path) is empty") }
+        return (try TokenText.checked(text, from: "--agent-token-file \(path)"), info.st_mode & 0o077 != 0)
+    }
+}
+
+/// Says true once.
+final class Once: Sendable {
+    private let used = Atomic(false)
+    func first() -> Bool { !used.exchange(true, ordering: .relaxed) }
+}

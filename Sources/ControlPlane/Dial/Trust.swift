@@ -1,0 +1,43 @@
+import NIOSSL
+
+/// What the certificates of the control plane are checked against. There is no way to leave the
+/// check out.
+enum Trust {
+    /// The system's roots and those of the file. Reads files: not for an event loop.
+    static func configuration(caFile: String?) throws(ControlPlaneError) -> TLSConfiguration {
+        var configuration = TLSConfiguration.makeClientConfiguration()
+        configuration.minimumTLSVersion = .tlsv12
+        guard let caFile else { return configuration }
+        do {
+            let certificates = try NIOSSLCertificate.fromPEMFile(caFile)
+            guard !certificates.isEmpty else {
+                throw ControlPlaneError(.configuration, "--agent-ca-file \(caFile) has no certificate")
+            }
+            configuration.additionalTrustRoots = [.certificates(certificates)]
+        } catch let error as ControlPlaneError {
+            throw error
+        } catch {
+            throw ControlPlaneError(
+                .configuration, "--agent-ca-file \(caFile) cannot be read as PEM certificates", cause: error)
+        }
+        return configuration
+    }
+
+    /// Names a failure of the TLS below a connection; nil for any other error.
+    static func failure(_ error: any Error, to server: ServerAddress) -> ControlPlaneError? {
+        switch error {
+        case is NIOSSLError, is NIOSSLExtraError, is BoringSSLError: break
+        default: return nil
+        }
+        let text = "\(error)"
+        let hint =
+            if text.contains("CERTIFICATE_VERIFY_FAILED") || text.contains("unableToValidateCertificate") {
+                "its certificate is not trusted (--agent-ca-file adds a CA), or has expired"
+            } else if text.contains("failedToValidateHostname") {
+                "its certificate is for another host name"
+            } else {
+                "TLS could not be agreed on"
+            }
+        return ControlPlaneError(.tls, "\(server): \(hint)", cause: error)
+    }
+}
