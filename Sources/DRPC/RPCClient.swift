@@ -86,6 +86,9 @@ public final class RPCClient: Sendable {
         try? await channel.closeFuture.get()
     }
 
+    /// Closes the connection without waiting for its end.
+    public func closeSoon() { onLoop { $0.close(DRPCError(.closed, "the connection was closed")) } }
+
     /// Makes a unary call.
     public func unary<Request, Response>(
         _ method: Method<Request, Response>, _ request: Request, metadata: [String: String] = [:]
