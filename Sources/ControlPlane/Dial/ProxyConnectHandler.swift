@@ -63,15 +63,24 @@ final class ProxyConnectHandler: ChannelInboundHandler, RemovableChannelHandler 
             isDone = true
             guard (200..<300).contains(status) else { throw refusal(status) }
         } catch {
-            isDone = true
-            var error = error as? ControlPlaneError ?? ControlPlaneError(.unreachable, "failed", cause: error)
-            error.message = "the proxy \(proxy): \(error.message)"
-            context.fireErrorCaught(error)
+            fail(error as? ControlPlaneError ?? ControlPlaneError(.unreachable, "failed", cause: error), context)
             return context.close(promise: nil)
         }
         context.fireChannelActive()
         if input.readableBytes > 0 { context.fireChannelRead(wrapInboundOut(input)) }
         context.pipeline.syncOperations.removeHandler(self, promise: nil)
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        if !isDone { fail(ControlPlaneError(.unreachable, "it ended the connection"), context) }
+        context.fireChannelInactive()
+    }
+
+    private func fail(_ error: ControlPlaneError, _ context: ChannelHandlerContext) {
+        isDone = true
+        var error = error
+        error.message = "the proxy \(proxy): \(error.message)"
+        context.fireErrorCaught(error)
     }
 
     private func refusal(_ status: Int) -> ControlPlaneError {

@@ -1,6 +1,5 @@
 import AgentCore
 import CPlatform
-import FoundationEssentials
 import Glibc
 import Logging
 import Synchronization

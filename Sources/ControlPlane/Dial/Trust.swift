@@ -26,6 +26,8 @@ enum Trust {
     /// Names a failure of the TLS below a connection; nil for any other error.
     static func failure(_ error: any Error, to server: ServerAddress) -> ControlPlaneError? {
         switch error {
+        // The connection broke; TLS has no part in it.
+        case NIOSSLError.uncleanShutdown: return nil
         case is NIOSSLError, is NIOSSLExtraError, is BoringSSLError: break
         default: return nil
         }

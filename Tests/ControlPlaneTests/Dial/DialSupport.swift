@@ -46,8 +46,7 @@ struct ShellRunner: CommandRunner {
     private final class Running: RunningCommand {
         let ends = DispatchGroup()
         let exits = DispatchGroup()
-        // Only read after the process was started.
-        nonisolated(unsafe) let process: Process
+        let process: Process
         init(_ process: Process) { self.process = process }
         var pid: Int32 { process.processIdentifier }
         func exit() async -> CommandExit {
@@ -71,11 +70,11 @@ enum DialTest {
     static let pool = BlockingPool(threads: 2)
 
     static func configuration(
-        _ url: String, _ change: (inout LinkConfiguration) -> Void = { _ in }
+        _ url: String, _ change: (inout LinkConfiguration) throws -> Void = { _ in }
     ) throws -> LinkConfiguration {
         var configuration = LinkConfiguration(
             url: try ServerAddress(url, what: "url"), authentication: .token(Secret(testToken)))
-        change(&configuration)
+        try change(&configuration)
         return configuration
     }
 
