@@ -7,6 +7,9 @@ public enum ProcLimits {
     public static let lineBytes = 2_048
     /// Processes that run at once; a further start is 429.
     public static let running = 500
+    /// Scripts and metadata commands that run at once, or whose output is still held; a further one
+    /// cannot be started.
+    public static let commands = 256
     /// Exited processes that are remembered; the oldest goes first.
     public static let exited = 1_000
     /// How long an exited process is remembered.

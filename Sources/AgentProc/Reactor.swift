@@ -91,6 +91,9 @@ public final class Reactor: Sendable {
         }
     }
 
+    /// Whether a deadline for the token would be heard: its source is known.
+    func wakes(_ token: UInt64) -> Bool { table.withLock { $0.sources[token] != nil } }
+
     /// Forgets a descriptor, which is still open.
     func remove(_ descriptor: CInt, token: UInt64) {
         _ = wa_epoll_remove(epoll, descriptor)
@@ -109,8 +112,13 @@ public final class Reactor: Sendable {
 
     /// Has ``ReactorSource/deadlineReached()`` called then; nil takes it back.
     func setDeadline(_ deadline: ContinuousClock.Instant?, for token: UInt64) {
-        table.withLock { $0.deadlines[token] = deadline }
-        if deadline != nil { wa_eventfd_signal(wake) }
+        let known = table.withLock { table in
+            // Nobody would ever take a forgotten source's deadline away.
+            guard table.sources[token] != nil else { return false }
+            table.deadlines[token] = deadline
+            return true
+        }
+        if known, deadline != nil { wa_eventfd_signal(wake) }
     }
 
     private func loop() {

@@ -53,24 +53,3 @@ import Testing
         #expect(chat.lineage.map(\.lowercased) == [id.lowercased(), other])
     }
 }
-
-@Suite struct EnvironmentBuilderTests {
-    @Test func layersInOrder() throws {
-        let builder = EnvironmentBuilder(base: [
-            "A": "base", "B": "base", "CODER_CHAT_ID": "stale", "CODER_PROC_PRIO_MGMT": "1",
-            "CODER_PROC_NICE_SCORE": "1",
-            "CODER_PROC_OOM_SCORE": "1", "NOTIFY_SOCKET": "/x", "LISTEN_FDS": "1", "PATH": "/bin",
-        ])
-        let chat = ChatIdentity(id: try #require(UUID(uuidString: "6BA7B810-9DAD-11D1-80B4-00C04FD430C8")))
-        let built = builder.build(request: ["B": "request", "CODER_CHAT_ID": "forged"], chat: chat)
-        #expect(
-            built == [
-                "A": "base", "B": "request", "PATH": "/bin", "CODER_CHAT_ID": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
-            ])
-    }
-
-    @Test func readsThisProcess() {
-        setenv("WORKSPACE_AGENT_TEST", "a=b", 1)
-        #expect(EnvironmentBuilder.current()["WORKSPACE_AGENT_TEST"] == "a=b")
-    }
-}

@@ -1,0 +1,94 @@
+/// What the environment of children takes from the daemon's configuration.
+public struct AgentLayer: Sendable {
+    /// `CODER_AGENT_URL`.
+    public var url: String
+    /// `CODER_AGENT_TOKEN`: the token last used, whatever it came from; nil when there was none yet.
+    /// Called at each start of a program; must not block.
+    public var token: @Sendable () -> Secret<String>?
+    /// Absolute path of this program, which is git's ssh and askpass command.
+    public var executable: String
+    /// Put in front of PATH, so that programs that scripts leave there are found; nil for none.
+    public var scriptBinDirectory: String?
+
+    public init(
+        url: String, token: @escaping @Sendable () -> Secret<String>?, executable: String,
+        scriptBinDirectory: String? = nil
+    ) {
+        self.url = url
+        self.token = token
+        self.executable = executable
+        self.scriptBinDirectory = scriptBinDirectory
+    }
+
+    /// The lowest layer (spec: control plane, Environment of every spawned command).
+    func variables(_ manifest: ManifestLayer) -> [String: String] {
+        var result = [
+            "CODER": "true",
+            "CODER_WORKSPACE_NAME": manifest.workspaceName,
+            "CODER_WORKSPACE_AGENT_NAME": manifest.agentName,
+            "CODER_WORKSPACE_OWNER_NAME": manifest.ownerName,
+            "CODER_WORKSPACE_ID": manifest.workspaceID,
+            "CODER_AGENT_URL": url,
+            "GIT_SSH_COMMAND": "\(Self.shellWord(executable)) gitssh --",
+        ]
+        if let token = token() { result["CODER_AGENT_TOKEN"] = token.reveal() }
+        if !manifest.proxyURI.isEmpty { result["VSCODE_PROXY_URI"] = manifest.proxyURI }
+        return result.filter { !$0.value.utf8.contains(0) }
+    }
+
+    /// The path as one word of a shell command, since git gives GIT_SSH_COMMAND to a shell.
+    static func shellWord(_ path: String) -> String {
+        let plain = path.utf8.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "/"), UInt8(ascii: "."), UInt8(ascii: "_"),
+                UInt8(ascii: "-"), UInt8(ascii: "+"), UInt8(ascii: ","), UInt8(ascii: ":"), UInt8(ascii: "@"):
+                true
+            default: false
+            }
+        }
+        if plain, !path.isEmpty { return path }
+        return "'\(path.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''"))'"
+    }
+}
+
+/// What the environment of children takes from the manifest.
+public struct ManifestLayer: Sendable {
+    /// A secret that is to be a variable.
+    public struct SecretVariable: Sendable {
+        public var name: String
+        /// Set as it is, without expansion.
+        public var value: Secret<String>
+
+        public init(name: String, value: Secret<String>) {
+            self.name = name
+            self.value = value
+        }
+    }
+
+    public var workspaceName: String
+    public var agentName: String
+    public var ownerName: String
+    /// A UUID in lower case; empty when unknown.
+    public var workspaceID: String
+    /// `VSCODE_PROXY_URI`; empty sets none.
+    public var proxyURI: String
+    /// `environment_variables`, not yet expanded. Templates put tokens there, so they are kept out of logs
+    /// like secrets.
+    public var variables: Secret<[String: String]>
+    /// A later one of the same name wins.
+    public var secrets: [SecretVariable]
+
+    public init(
+        workspaceName: String = "", agentName: String = "", ownerName: String = "", workspaceID: String = "",
+        proxyURI: String = "", variables: [String: String] = [:], secrets: [SecretVariable] = []
+    ) {
+        self.workspaceName = workspaceName
+        self.agentName = agentName
+        self.ownerName = ownerName
+        self.workspaceID = workspaceID
+        self.proxyURI = proxyURI
+        self.variables = Secret(variables)
+        self.secrets = secrets
+    }
+}

@@ -1,0 +1,21 @@
+import AgentCore
+
+/// Paths as the manifest writes them (spec: control plane, Manifest).
+package enum WorkspacePath {
+    /// Expands variables and a leading `~`; what is relative then means under `base`.
+    /// - Parameters:
+    ///   - home: absolute; what `~` means. Another user's (`~name`) isn't looked up and is an ordinary name.
+    package static func expand(_ path: String, home: String, environment: [String: String], base: String) -> String {
+        let path = EnvironmentBuilder.expand(path) { environment[$0] }
+        if path == "~" { return home }
+        if path.hasPrefix("~/") { return join(home, String(path.dropFirst(2))) }
+        if path.hasPrefix("/") { return path }
+        return path.isEmpty ? base : join(base, path)
+    }
+
+    private static func join(_ directory: String, _ name: String) -> String {
+        let name = name.drop { $0 == "/" }
+        if name.isEmpty { return directory }
+        return directory.hasSuffix("/") ? "\(directory)\(name)" : "\(directory)/\(name)"
+    }
+}

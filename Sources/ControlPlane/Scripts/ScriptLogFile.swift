@@ -1,0 +1,60 @@
+import AgentCore
+import CPlatform
+import Glibc
+
+/// A script's log file (spec: control plane, Scripts). All calls block; one thread at a time.
+///
+/// A file that is large when a run begins is moved to `.1`, and one run writes no more than
+/// ``DutyLimits/scriptLogFileBytes``: a script on a schedule would fill the disk in the end.
+final class ScriptLogFile {
+    private let descriptor: CInt
+    private let path: String
+    private var room: Int
+    private var failed = false
+
+    /// - Parameter limit: bytes of one run, and of the file when it is moved away.
+    init(path: String, limit: Int = DutyLimits.scriptLogFileBytes) throws {
+        self.path = path
+        room = limit
+        if let slash = path.lastIndex(of: "/"), slash != path.startIndex {
+            try createDirectories(String(path[..<slash]), mode: 0o700)
+        }
+        var info = stat()
+        if lstat(path, &info) == 0, info.st_mode & S_IFMT == S_IFREG, info.st_size >= limit {
+            _ = rename(path, "\(path).1")
+        }
+        // Non-blocking so that a named pipe in the way does not hold the thread until somebody reads.
+        let descriptor = wa_open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK, 0o600)
+        guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot open the log file \(path)") }
+        guard fstat(descriptor, &info) == 0, info.st_mode & S_IFMT == S_IFREG else {
+            close(descriptor)
+            throw CoreError(.pathOccupied, "the log file \(path) is not a regular file")
+        }
+        self.descriptor = descriptor
+    }
+
+    deinit { close(descriptor) }
+
+    /// Appends.
+    /// - Returns: why nothing more is written from here on, the first time that is so.
+    func write(_ bytes: [UInt8]) -> String? {
+        if failed { return nil }
+        let count = min(bytes.count, room)
+        var written = 0
+        while written < count {
+            let step = bytes.withUnsafeBytes { area in
+                Glibc.write(descriptor, area.baseAddress.map { $0 + written }, count - written)
+            }
+            if step < 0, errno == EINTR { continue }
+            guard step > 0 else {
+                failed = true
+                return "\(CoreError.system(errno, "cannot write the log file \(path)"))"
+            }
+            written += step
+        }
+        room -= count
+        guard count < bytes.count else { return nil }
+        failed = true
+        return "the log file \(path) has reached its limit for one run; the rest of the output is not in it"
+    }
+}

@@ -1,0 +1,74 @@
+import AgentCore
+import AgentProto
+import DequeModule
+import Logging
+import Synchronization
+
+/// Results of scripts until the control plane has them, over as many connections as it takes.
+package final class ScriptReports: Sendable {
+    private struct State {
+        var waiting: Deque<Coder_Agent_V2_Timing> = []
+        var closed = false
+    }
+
+    private let state = Mutex(State())
+    private let logger: Logger
+    private let dropped: CounterSeries
+    fileprivate let work = Wakeup()
+
+    package init(metrics: MetricsRegistry, logger: Logger) {
+        self.logger = logger
+        dropped = metrics.counter(
+            "agent_script_reports_dropped_total", help: "Script results that the control plane never got."
+        ).with()
+    }
+
+    package func add(_ timing: Coder_Agent_V2_Timing) {
+        let isFull = state.withLock { state in
+            state.waiting.append(timing)
+            guard state.waiting.count > DutyLimits.scriptReports else { return false }
+            // Not the first: it may be on its way.
+            state.waiting.remove(at: 1)
+            return true
+        }
+        if isFull {
+            dropped.increment()
+            logger.warning("too many script results wait for the control plane; the oldest is dropped")
+        }
+        work.signal()
+    }
+
+    /// Shutdown: no more come. ``ScriptReporter`` returns once all are delivered.
+    package func close() {
+        state.withLock { $0.closed = true }
+        work.signal()
+    }
+
+    package var isEmpty: Bool { state.withLock { $0.waiting.isEmpty } }
+    fileprivate var isClosed: Bool { state.withLock { $0.closed } }
+    fileprivate var first: Coder_Agent_V2_Timing? { state.withLock { $0.waiting.first } }
+    fileprivate func removeFirst() { state.withLock { _ = $0.waiting.popFirst() } }
+}
+
+/// The routine that reports them, in order.
+package struct ScriptReporter: Routine {
+    package let name = "report scripts"
+    package let atShutdown = RoutineShutdown.remains
+    private let reports: ScriptReports
+
+    package init(reports: ScriptReports) { self.reports = reports }
+
+    /// Returns only after ``ScriptReports/close()``, when all is delivered.
+    package func run(_ connection: any AgentConnection) async throws {
+        while true {
+            while let timing = reports.first {
+                var request = Coder_Agent_V2_WorkspaceAgentScriptCompletedRequest()
+                request.timing = timing
+                _ = try await connection.call(AgentAPI.scriptCompleted, request)
+                reports.removeFirst()
+            }
+            if reports.isClosed { return }
+            try await reports.work.wait()
+        }
+    }
+}

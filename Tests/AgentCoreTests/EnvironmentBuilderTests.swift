@@ -1,0 +1,148 @@
+import FoundationEssentials
+import Glibc
+import Logging
+import Synchronization
+import Testing
+
+@testable import AgentCore
+
+@Suite struct EnvironmentBuilderTests {
+    private static let base = [
+        "A": "base", "B": "base", "HOME": "/home/me", "PATH": "/bin", "CODER": "stale", "CODER_AGENT_TOKEN": "stale",
+        "CODER_WORKSPACE_NAME": "stale", "GIT_ASKPASS": "stale", "NOTIFY_SOCKET": "/x", "VSCODE_PROXY_URI": "stale",
+    ]
+
+    private func builder(token: String? = "t0ken", bin: String? = "/state/bin", logger: Logger? = nil)
+        -> EnvironmentBuilder
+    {
+        EnvironmentBuilder(
+            base: Self.base,
+            agent: AgentLayer(
+                url: "https://c.example", token: { token.map { Secret($0) } }, executable: "/opt/agent",
+                scriptBinDirectory: bin), logger: logger)
+    }
+
+    @Test func standaloneLayersInOrder() throws {
+        let builder = EnvironmentBuilder(base: [
+            "A": "base", "B": "base", "CODER_CHAT_ID": "stale", "CODER_PROC_PRIO_MGMT": "1",
+            "CODER_PROC_NICE_SCORE": "1",
+            "CODER_PROC_OOM_SCORE": "1", "NOTIFY_SOCKET": "/x", "LISTEN_FDS": "1", "PATH": "/bin",
+        ])
+        let chat = ChatIdentity(id: try #require(UUID(uuidString: "6BA7B810-9DAD-11D1-80B4-00C04FD430C8")))
+        let built = builder.build(request: ["B": "request", "CODER_CHAT_ID": "forged"], chat: chat)
+        #expect(
+            built == [
+                "A": "base", "B": "request", "PATH": "/bin", "CODER_CHAT_ID": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+            ])
+    }
+
+    @Test func everyLayerBeatsTheOnesBelow() throws {
+        let builder = builder()
+        builder.update(
+            ManifestLayer(
+                workspaceName: "ws", agentName: "main", ownerName: "ann", workspaceID: "id", proxyURI: "https://p",
+                variables: [
+                    "B": "manifest", "FROM_HOME": "${HOME}/x:$A", "CODER": "manifest", "PATH": "/opt:$PATH",
+                    "S": "manifest", "GIT_ASKPASS": "manifest", "R": "manifest", "SELF": "$B",
+                ],
+                secrets: [
+                    .init(name: "S", value: Secret("raw $A")), .init(name: "R", value: Secret("secret")),
+                    .init(name: "CODER_CHAT_ID", value: Secret("secret")),
+                ]))
+        let chat = ChatIdentity(id: try #require(UUID(uuidString: "6BA7B810-9DAD-11D1-80B4-00C04FD430C8")))
+        let built = builder.build(request: ["R": "request"], chat: chat)
+        #expect(
+            built == [
+                "CODER": "manifest", "CODER_WORKSPACE_NAME": "ws", "CODER_WORKSPACE_AGENT_NAME": "main",
+                "CODER_WORKSPACE_OWNER_NAME": "ann", "CODER_WORKSPACE_ID": "id", "CODER_AGENT_TOKEN": "t0ken",
+                "CODER_AGENT_URL": "https://c.example", "GIT_SSH_COMMAND": "/opt/agent gitssh --",
+                "VSCODE_PROXY_URI": "https://p", "A": "base", "B": "manifest", "HOME": "/home/me",
+                "FROM_HOME": "/home/me/x:base", "S": "raw $A", "GIT_ASKPASS": "/opt/agent",
+                "PATH": "/state/bin:/opt:/bin", "R": "request", "SELF": "base",
+                "CODER_CHAT_ID": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+            ])
+    }
+
+    @Test func whatIsNotGivenStaysTheDaemons() {
+        let builder = builder(token: nil, bin: nil)
+        builder.update(ManifestLayer())
+        let built = builder.build()
+        #expect(built["VSCODE_PROXY_URI"] == "stale")
+        #expect(built["CODER_AGENT_TOKEN"] == "stale")
+        #expect(built["CODER_WORKSPACE_NAME"] == "")
+        #expect(built["PATH"] == "/bin")
+    }
+
+    @Test func plainAndOneWarningBeforeTheManifest() {
+        let log = RecordedLog()
+        let builder = builder(logger: log.logger)
+        #expect(builder.build(request: ["X": "1"])["CODER_WORKSPACE_NAME"] == "stale")
+        #expect(builder.build()["NOTIFY_SOCKET"] == nil)
+        #expect(log.lines.count == 1)
+        builder.update(ManifestLayer(workspaceName: "ws"))
+        #expect(builder.build()["CODER_WORKSPACE_NAME"] == "ws")
+        #expect(log.lines.count == 1)
+    }
+
+    @Test func impossibleEntriesAreLeftOutAndNamedWithoutTheirValues() {
+        let log = RecordedLog()
+        let builder = builder(logger: log.logger)
+        builder.update(
+            ManifestLayer(
+                variables: ["": "hush", "A=B": "hush", "N": "hu\0sh", "OK": "fine"],
+                secrets: [.init(name: "S\0", value: Secret("hush")), .init(name: "T", value: Secret("hush"))]))
+        let built = builder.build()
+        #expect(built["OK"] == "fine")
+        #expect(built["T"] == "hush")
+        #expect(built["N"] == nil && built["A=B"] == nil && built[""] == nil && built["S\0"] == nil)
+        #expect(log.lines.count == 4)
+        #expect(!log.lines.contains { $0.contains("hush") })
+    }
+
+    @Test(arguments: [
+        ("", ""), ("plain", "plain"), ("$A", "1"), ("${A}", "1"), ("$AB", "2"), ("${A}B", "1B"), ("$A$A", "11"),
+        ("$UNKNOWN.", "."), ("$", "$"), ("$$A", "$1"), ("${", "${"), ("${A", "${A"), ("${}", "${}"), ("$1", "$1"),
+        ("${A B}", "${A B}"), ("a$Aé", "a1é"), ("\\$A", "\\1"), ("$É", "$É"),
+    ])
+    func expands(_ text: String, _ expected: String) {
+        #expect(EnvironmentBuilder.expand(text) { ["A": "1", "AB": "2"][$0] } == expected)
+    }
+
+    @Test(arguments: [("/opt/agent", "/opt/agent"), ("/a b", "'/a b'"), ("/it's", "'/it'\\''s'"), ("", "''")])
+    func quotesForTheShell(_ path: String, _ word: String) { #expect(AgentLayer.shellWord(path) == word) }
+
+    @Test func layersDoNotShowValues() {
+        let layer = ManifestLayer(
+            variables: ["V": "hush"], secrets: [.init(name: "S", value: Secret("hush"))])
+        #expect(!"\(layer)".contains("hush"))
+        #expect(!String(reflecting: layer).contains("hush"))
+        var dumped = ""
+        dump(layer, to: &dumped)
+        #expect(!dumped.contains("hush"))
+    }
+
+    @Test func readsThisProcess() {
+        setenv("WORKSPACE_AGENT_TEST", "a=b", 1)
+        #expect(EnvironmentBuilder.current()["WORKSPACE_AGENT_TEST"] == "a=b")
+    }
+}
+
+/// Keeps what was logged, metadata included.
+private final class RecordedLog: Sendable {
+    private let recorded = Mutex<[String]>([])
+    var lines: [String] { recorded.withLock { $0 } }
+    var logger: Logger { Logger(label: "test") { _ in Handler(log: self) } }
+
+    private struct Handler: LogHandler {
+        let log: RecordedLog
+        var metadata: Logger.Metadata = [:]
+        var logLevel = Logger.Level.trace
+        subscript(metadataKey key: String) -> Logger.MetadataValue? {
+            get { metadata[key] }
+            set { metadata[key] = newValue }
+        }
+        func log(event: LogEvent) {
+            log.recorded.withLock { $0.append("\(event.message) \(event.metadata ?? [:])") }
+        }
+    }
+}
