@@ -39,7 +39,7 @@ extension ControlPlaneLink {
 
         state.update { $0.connection = nil }
         for task in tasks.values { task.cancel() }
-        await close(connection)
+        await runtime.shielded { await self.close(connection) }
         if case .routine(_, let error) = end, Self.isOrdinary(error) {
             // The routine was only the first to notice; the connection itself knows why it ended.
             let reason = try? await runtime.within(.seconds(1), "the end of the connection") {
@@ -48,7 +48,7 @@ extension ControlPlaneLink {
             end = .ended(reason ?? "\(error)")
         }
         for watcher in watchers { watcher.cancel() }
-        await awaitEnd(of: tasks)
+        await runtime.shielded { [tasks] in await self.awaitEnd(of: tasks) }
         metrics.disconnects.with(end.label).increment()
         return end
     }

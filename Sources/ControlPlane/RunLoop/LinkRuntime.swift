@@ -53,6 +53,13 @@ package struct LinkRuntime: Sendable {
     }
 }
 
+extension LinkRuntime {
+    /// Runs the body to its end even if the calling task is cancelled.
+    func shielded(_ body: @escaping @Sendable () async -> Void) async {
+        await Task(executorPreference: executor, operation: body).value
+    }
+}
+
 /// The time of day, for timestamps.
 package struct WallClock: Sendable {
     package let now: @Sendable () -> Google_Protobuf_Timestamp
