@@ -68,6 +68,14 @@ public final class ManualClock: Clock, Sendable {
         for sleeper in due { sleeper.continuation.resume() }
     }
 
+    /// Moves time to the next deadline and wakes whoever is due.
+    /// - Returns: whether anybody sleeps.
+    public func advanceToNext() -> Bool {
+        guard let next = state.withLock({ $0.sleepers.values.map(\.deadline).min() }) else { return false }
+        advance(by: now.duration(to: next))
+        return true
+    }
+
     /// Returns once at least so many tasks sleep.
     public func sleepers(_ count: Int) async {
         await withCheckedContinuation { continuation in

@@ -33,6 +33,12 @@ public final class CounterFamily: MetricFamily {
             text += "\(name)\(Exposition.labels(labels, values)) \(series.current)\n"
         }
     }
+
+    func collect(into samples: inout [MetricSample]) {
+        for (values, series) in table.sorted() {
+            samples.append(MetricSample(name, .counter, labels, values, Double(series.current)))
+        }
+    }
 }
 
 /// One value that rises and falls.
@@ -75,6 +81,12 @@ public final class GaugeFamily: MetricFamily {
             text += "\(name)\(Exposition.labels(labels, values)) \(Exposition.number(series.current))\n"
         }
     }
+
+    func collect(into samples: inout [MetricSample]) {
+        for (values, series) in table.sorted() {
+            samples.append(MetricSample(name, .gauge, labels, values, series.current))
+        }
+    }
 }
 
 /// A gauge whose value is read at each look.
@@ -90,6 +102,10 @@ final class ComputedGauge: MetricFamily {
         guard let value = read() else { return }
         Exposition.header(name, help, "gauge", into: &text)
         text += "\(name) \(Exposition.number(value))\n"
+    }
+
+    func collect(into samples: inout [MetricSample]) {
+        if let value = read() { samples.append(MetricSample(name, .gauge, [], [], value)) }
     }
 }
 
@@ -154,6 +170,14 @@ public final class HistogramFamily: MetricFamily {
             text += "\(name)_bucket\(Exposition.labels(labels, values, extra: "le=\"+Inf\"")) \(state.total)\n"
             text += "\(name)_sum\(Exposition.labels(labels, values)) \(state.sum)\n"
             text += "\(name)_count\(Exposition.labels(labels, values)) \(state.total)\n"
+        }
+    }
+
+    func collect(into samples: inout [MetricSample]) {
+        for (values, series) in table.sorted() {
+            let state = series.snapshot()
+            samples.append(MetricSample("\(name)_count", .counter, labels, values, Double(state.total)))
+            samples.append(MetricSample("\(name)_sum", .counter, labels, values, state.sum))
         }
     }
 }

@@ -44,6 +44,16 @@ public final class MetricsRegistry: Sendable {
         return text
     }
 
+    /// The current values, ordered by name; of a distribution its `_count` and `_sum`.
+    ///
+    /// - Parameter limit: further ones are left out.
+    public func samples(limit: Int) -> [MetricSample] {
+        let all = families.withLock { $0 }.sorted { $0.key < $1.key }
+        var samples: [MetricSample] = []
+        for (_, family) in all where samples.count < limit { family.collect(into: &samples) }
+        return Array(samples.prefix(limit))
+    }
+
     private func family<F: MetricFamily>(_ name: String, _ make: () -> F) -> F {
         families.withLock { known in
             if let existing = known[name] as? F { return existing }
@@ -54,8 +64,33 @@ public final class MetricsRegistry: Sendable {
     }
 }
 
+/// One value of one series.
+public struct MetricSample: Sendable, Equatable {
+    public enum Kind: Sendable, Equatable {
+        /// Only rises.
+        case counter
+        case gauge
+    }
+
+    public struct Label: Sendable, Equatable {
+        public var name: String
+        public var value: String
+    }
+
+    public var name: String
+    public var kind: Kind
+    public var labels: [Label]
+    public var value: Double
+
+    init(_ name: String, _ kind: Kind, _ names: [String], _ values: [String], _ value: Double) {
+        (self.name, self.kind, self.value) = (name, kind, value)
+        labels = zip(names, values).map { Label(name: $0, value: $1) }
+    }
+}
+
 protocol MetricFamily: Sendable {
     func render(into text: inout String)
+    func collect(into samples: inout [MetricSample])
 }
 
 enum Exposition {

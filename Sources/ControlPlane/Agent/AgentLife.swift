@@ -1,0 +1,130 @@
+import AgentCore
+import AgentProto
+import Logging
+
+/// One life of the agent: its states, its start scripts and its link. A claimed prebuild ends one life
+/// and begins another in the same process.
+package final class AgentLife: Sendable {
+    /// What to report of ourselves.
+    package struct Identity: Sendable {
+        package var version: String
+        package var subsystems: [Coder_Agent_V2_Startup.Subsystem]
+
+        package init(version: String, subsystems: [Coder_Agent_V2_Startup.Subsystem]) {
+            (self.version, self.subsystems) = (version, subsystems)
+        }
+    }
+
+    private struct State: Sendable {
+        var start: Task<Void, Never>?
+        var shutdownBegan = false
+        var delivered: Bool?
+    }
+
+    package let lifecycle: Lifecycle
+    package let link: ControlPlaneLink
+    private let manifest: HandleManifest
+    private let duties: any AgentDuties
+    private let runtime: LinkRuntime
+    private let state = Watched(State())
+
+    /// - Parameter routines: those that the executable composes; lifecycle, manifest and app health
+    ///   are added here.
+    package init(
+        identity: Identity, dialler: any Dialler, duties: any AgentDuties, prober: any AppProber,
+        routines: [any Routine], runtime: LinkRuntime, metrics: MetricsRegistry, health: HealthRegistry
+    ) {
+        (self.duties, self.runtime) = (duties, runtime)
+        lifecycle = Lifecycle(runtime: runtime)
+        let appHealth = AppHealthMonitor(prober: prober, runtime: runtime)
+        var startup = Coder_Agent_V2_Startup()
+        startup.version = identity.version
+        startup.subsystems = identity.subsystems
+        manifest = HandleManifest(duties: duties, appHealth: appHealth, startup: startup, runtime: runtime)
+        link = ControlPlaneLink(
+            dialler: dialler,
+            routines: [ReportLifecycle(lifecycle), manifest, ReportAppHealth(appHealth)] + routines,
+            runtime: runtime, metrics: metrics, health: health)
+    }
+
+    /// Lives until ``shutdown(stopAcceptingWork:closeLocal:)`` has ended, or the task is cancelled.
+    package func run() async {
+        // No child: a script that does not end must not hold up the link's end.
+        let start = Task(executorPreference: runtime.executor) { await self.start() }
+        let tooLate = state.update { state in
+            state.start = start
+            return state.shutdownBegan
+        }
+        if tooLate { start.cancel() }
+        await link.run()
+        start.cancel()
+    }
+
+    /// Ends the life in order (spec: control plane, Shutdown): SHUTTING_DOWN, no new work,
+    /// run_on_stop scripts, OFF / SHUTDOWN_TIMEOUT / SHUTDOWN_ERROR, delivery within its budget,
+    /// the connection closed. Further calls wait for the first.
+    /// - Parameters:
+    ///   - stopAcceptingWork: has the local APIs take nothing new.
+    ///   - closeLocal: closes sockets and ends children, once all is delivered.
+    /// - Returns: whether all was delivered.
+    package func shutdown(
+        stopAcceptingWork: @Sendable () async -> Void = {}, closeLocal: @Sendable () async -> Void = {}
+    ) async -> Bool {
+        let (first, start) = state.update { state in
+            defer { state.shutdownBegan = true }
+            return (!state.shutdownBegan, state.start)
+        }
+        guard first else {
+            await stopAcceptingWork()
+            let delivered = (try? await state.first(\.delivered)) ?? false
+            await closeLocal()
+            return delivered
+        }
+        lifecycle.set(.shuttingDown)
+        link.beginShutdown()
+        await stopAcceptingWork()
+        await duties.stop()
+        await end(start)
+        lifecycle.set(await stopScripts())
+        let delivered = await link.deliver()
+        await closeLocal()
+        await link.close()
+        state.update { $0.delivered = delivered }
+        return delivered
+    }
+
+    /// Start scripts run once per life, after its first manifest, whatever becomes of connections.
+    private func start() async {
+        guard (try? await manifest.taken.first { $0 > 0 ? true : nil }) != nil, lifecycle.set(.starting) else { return }
+        let outcome = await duties.runStartScripts()
+        if Task.isCancelled { return }
+        switch outcome {
+        case .succeeded: lifecycle.set(.ready)
+        case .timedOut: lifecycle.set(.startTimeout)
+        case .failed: lifecycle.set(.startError)
+        }
+        await duties.startCron()
+    }
+
+    private func end(_ start: Task<Void, Never>?) async {
+        guard let start else { return }
+        start.cancel()
+        do {
+            try await runtime.within(LinkLimits.startScriptsEnd, "ending the start scripts") { await start.value }
+        } catch {
+            runtime.logger.warning("start scripts do not end", metadata: ["error": "\(error)"])
+        }
+    }
+
+    private func stopScripts() async -> Coder_Agent_V2_Lifecycle.State {
+        let duties = duties
+        let outcome = try? await runtime.within(LinkLimits.stopScripts, "run_on_stop scripts") {
+            await duties.runStopScripts()
+        }
+        switch outcome {
+        case .succeeded: return .off
+        case .timedOut, nil: return .shutdownTimeout
+        case .failed: return .shutdownError
+        }
+    }
+}

@@ -1,0 +1,103 @@
+import AgentProto
+import DRPC
+import Logging
+
+/// What the agent does with manifests and scripts. The executable composes it.
+package protocol AgentDuties: Sendable {
+    /// Takes a manifest over: environment, secrets, metadata, cron and so on; no script is run. The
+    /// message still has its secrets and must not be logged.
+    /// - Parameter first: whether it is the first of the agent's life.
+    /// - Returns: the absolute path of the manifest's directory.
+    /// - Throws: when the manifest makes no sense; the connection is torn down.
+    func apply(_ message: Coder_Agent_V2_Manifest, first: Bool) async throws -> String
+
+    /// Runs all start scripts and returns when the last has ended. Cancelling the task ends them.
+    func runStartScripts() async -> ScriptsOutcome
+
+    /// Begins with what runs by the calendar. Called once, after the start scripts.
+    func startCron() async
+
+    /// Runs nothing new by the calendar or the manifest; called when shutdown begins.
+    func stop() async
+
+    /// Runs all run_on_stop scripts and returns when the last has ended. Cancelling the task ends them.
+    func runStopScripts() async -> ScriptsOutcome
+}
+
+/// How a set of scripts ended.
+package enum ScriptsOutcome: Sendable, Equatable {
+    case succeeded
+    /// One ran into its time-out, or they did all together.
+    case timedOut
+    /// One failed; counts for more than a time-out.
+    case failed
+}
+
+/// Fetches the manifest of each connection and hands it over; reports version and directory.
+package struct HandleManifest: Routine {
+    package let name = "handle manifest"
+    package let atShutdown = RoutineShutdown.stops
+    private let duties: any AgentDuties
+    private let appHealth: AppHealthMonitor
+    private let startup: Coder_Agent_V2_Startup
+    private let runtime: LinkRuntime
+    /// How many manifests this life has taken over.
+    let taken = Watched(0)
+
+    /// - Parameter startup: the version and subsystems to report.
+    init(
+        duties: any AgentDuties, appHealth: AppHealthMonitor, startup: Coder_Agent_V2_Startup, runtime: LinkRuntime
+    ) {
+        (self.duties, self.appHealth, self.startup, self.runtime) = (duties, appHealth, startup, runtime)
+    }
+
+    package func run(_ connection: any AgentConnection) async throws {
+        let manifest = try await connection.call(AgentAPI.getManifest, .init())
+        guard manifest.agentID.count == 16, manifest.agentID.contains(where: { $0 != 0 }) else {
+            throw ControlPlaneError(
+                .manifest, "the manifest has no agent id; is the token one of a workspace agent?")
+        }
+        let directory = try await duties.apply(manifest, first: taken.value == 0)
+        appHealth.update(manifest.apps)
+        // From here on the start scripts run, whatever becomes of this connection.
+        taken.update { $0 += 1 }
+        var request = Coder_Agent_V2_UpdateStartupRequest()
+        request.startup = startup
+        request.startup.expandedDirectory = directory
+        do {
+            _ = try await connection.call(AgentAPI.updateStartup, request)
+        } catch let error as DRPCError where error.isUnknownRPC {
+            runtime.logger.warning("the control plane takes no startup report", metadata: ["error": "\(error)"])
+        }
+    }
+}
+
+/// `CODER_AGENT_SUBSYSTEM`: what the agent was built into.
+package enum Subsystems {
+    private static let names: [(String, Coder_Agent_V2_Startup.Subsystem)] = [
+        ("envbox", .envbox), ("envbuilder", .envbuilder), ("exectrace", .exectrace),
+    ]
+
+    /// Reads a comma-separated list; empty and nil are none, twice is once.
+    /// - Throws: ``ControlPlaneError`` `.configuration` that names the entry.
+    package static func parse(_ text: String?) throws -> [Coder_Agent_V2_Startup.Subsystem] {
+        guard let text, !text.isEmpty else { return [] }
+        let entries = text.split(separator: ",", omittingEmptySubsequences: false)
+        guard entries.count <= LinkLimits.subsystems else {
+            throw ControlPlaneError(
+                .configuration,
+                "CODER_AGENT_SUBSYSTEM has \(entries.count) entries; \(LinkLimits.subsystems) are allowed")
+        }
+        var found: [Coder_Agent_V2_Startup.Subsystem] = []
+        for entry in entries {
+            let name = entry.trimmingPrefix { $0 == " " }.prefix { $0 != " " }
+            guard let known = names.first(where: { $0.0 == name }), entry.filter({ $0 != " " }) == name else {
+                throw ControlPlaneError(
+                    .configuration,
+                    "CODER_AGENT_SUBSYSTEM: \"\(entry)\" is not one of \(names.map(\.0).joined(separator: ", "))")
+            }
+            if !found.contains(known.1) { found.append(known.1) }
+        }
+        return found
+    }
+}

@@ -1,0 +1,169 @@
+import AgentCore
+import AgentProto
+import AgentTestSupport
+import AsyncHTTPClient
+import FoundationEssentials
+import NIOCore
+import NIOHTTP1
+import NIOPosix
+import SwiftProtobuf
+import Testing
+
+@testable import ControlPlane
+
+private func app(
+    _ name: String, interval: Int64 = 5, threshold: Int32 = 3,
+    health: Coder_Agent_V2_WorkspaceApp.Health = .initializing
+) -> Coder_Agent_V2_WorkspaceApp {
+    var app = Coder_Agent_V2_WorkspaceApp()
+    app.id = Data(name.utf8)
+    app.slug = name
+    app.health = health
+    app.healthcheck.url = "http://localhost/\(name)"
+    app.healthcheck.interval = .init(seconds: interval)
+    app.healthcheck.threshold = threshold
+    return app
+}
+
+@Suite struct AppHealthStateTests {
+    private let id = Data("a".utf8)
+
+    @Test func theThresholdCountsFailuresInARow() {
+        var state = AppHealthState()
+        _ = state.update([app("a")], now: .zero)
+        for success in [false, false, true, false, false] { state.observe(id, success: success) }
+        #expect(state.changes == [.init(id: id, health: .healthy)])
+        state.acknowledge(state.changes)
+        #expect(state.changes == [])
+        state.observe(id, success: false)
+        #expect(state.changes == [.init(id: id, health: .unhealthy)])
+        state.observe(id, success: true)
+        // Nothing to tell: the control plane never heard of the failure.
+        #expect(state.changes == [])
+    }
+
+    @Test func anAcknowledgementIsOfWhatWasSent() {
+        var state = AppHealthState()
+        _ = state.update([app("a", threshold: 1)], now: .zero)
+        state.observe(id, success: true)
+        let sent = state.changes
+        state.observe(id, success: false)
+        state.acknowledge(sent)
+        #expect(state.changes == [.init(id: id, health: .unhealthy)])
+    }
+
+    @Test func aNewManifestKeepsWhatIsKnown() {
+        var state = AppHealthState()
+        _ = state.update([app("a", threshold: 1), app("b")], now: .zero)
+        state.observe(id, success: false)
+        state.acknowledge(state.changes)
+        // The control plane has forgotten.
+        _ = state.update([app("a", threshold: 1, health: .healthy)], now: .seconds(1))
+        #expect(state.changes == [.init(id: id, health: .unhealthy)])
+        #expect(state.apps.count == 1)
+    }
+
+    @Test func onlyCompleteChecksCount() {
+        var state = AppHealthState()
+        var without = app("c")
+        without.clearHealthcheck()
+        var blank = app("d")
+        blank.healthcheck.url = ""
+        let left = state.update(
+            [
+                app("a", interval: 0), app("b", threshold: 0), without, blank, app("e", health: .disabled),
+                app("f", interval: -7), app("g", threshold: -1), app("h", interval: .max, threshold: .max),
+            ], now: .zero)
+        #expect(left == 0)
+        #expect(state.apps.map(\.slug) == ["h"])
+        #expect(state.apps.first?.interval == .seconds(86_400))
+    }
+
+    @Test(arguments: [255, 256, 257]) func appsAreBounded(_ count: Int) {
+        var state = AppHealthState()
+        let left = state.update((0..<count).map { app("app\($0)") }, now: .zero)
+        #expect(state.apps.count == min(count, 256))
+        #expect(left == max(0, count - 256))
+    }
+
+    @Test func nobodyIsAskedTwiceAtATime() {
+        var state = AppHealthState()
+        _ = state.update([app("a", interval: 2)], now: .zero)
+        #expect(state.nextDue == .zero)
+        #expect(state.takeDue(.zero).count == 1)
+        #expect(state.nextDue == nil)
+        #expect(state.takeDue(.seconds(10)).isEmpty)
+        state.observe(id, success: true)
+        #expect(state.nextDue == .seconds(2))
+    }
+}
+
+@Suite struct AppHealthRoutineTests {
+    @Test func onlyChangesAreReportedAndResent() throws {
+        let simulation = Simulation()
+        let server = FakeControlPlane(simulation)
+        server.manifest.withLock { $0.apps = [app("a"), app("b", interval: 1, threshold: 2)] }
+        let life = Life(simulation, server)
+        let answers = life.prober.healthy
+        answers.answers.withLock { $0["http://localhost/b"] = false }
+        simulation.run(for: .seconds(20))
+        func updates() -> [String] {
+            server.requests(AgentAPI.batchUpdateAppHealths).flatMap(\.updates).map {
+                "\(String(decoding: $0.id, as: UTF8.self)) \($0.health)"
+            }
+        }
+        #expect(updates() == ["a healthy", "b unhealthy"])
+        #expect(answers.asked.withLock { $0.count { $0.hasSuffix("a") } } == 4)
+        // The answer to the next report is lost with the connection.
+        server.plan.withLock {
+            $0.call = { $0.method == "BatchUpdateAppHealths" && $0.connection == 1 ? .drop(taken: false) : .answer }
+        }
+        answers.answers.withLock { $0["http://localhost/b"] = true }
+        server.manifest.withLock { manifest in
+            manifest.apps = [app("a", health: .healthy), app("b", interval: 1, threshold: 2, health: .unhealthy)]
+        }
+        simulation.run(for: .seconds(20))
+        #expect(server.dials.count == 2)
+        #expect(updates() == ["a healthy", "b unhealthy", "b healthy"])
+    }
+}
+
+/// Real HTTP.
+@Suite struct HTTPAppProberTests {
+    private final class Answer: ChannelInboundHandler, Sendable {
+        typealias InboundIn = HTTPServerRequestPart
+        typealias OutboundOut = HTTPServerResponsePart
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            guard case .head(let head) = unwrapInboundIn(data) else { return }
+            guard let code = Int(head.uri.dropFirst()) else { return context.close(promise: nil) }
+            var answer = HTTPResponseHead(version: .http1_1, status: .init(statusCode: code))
+            answer.headers.add(name: "content-length", value: "0")
+            if code == 302 { answer.headers.add(name: "location", value: "/500") }
+            context.write(wrapOutboundOut(.head(answer)), promise: nil)
+            context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
+        }
+    }
+
+    @Test func below500IsHealthy() async throws {
+        let group = MultiThreadedEventLoopGroup.singleton
+        let server = try await ServerBootstrap(group: group)
+            .childChannelInitializer { channel in
+                channel.pipeline.configureHTTPServerPipeline().flatMap { channel.pipeline.addHandler(Answer()) }
+            }.bind(host: "127.0.0.1", port: 0).get()
+        let port = server.localAddress?.port ?? 0
+        let client = HTTPClient(
+            eventLoopGroupProvider: .shared(group), configuration: HTTPAppProber.clientConfiguration)
+        let prober = HTTPAppProber(client: client)
+        for (path, healthy) in [
+            ("200", true), ("302", true), ("404", true), ("499", true), ("500", false), ("503", false),
+            ("close", false),
+        ] {
+            #expect(await prober.isHealthy("http://127.0.0.1:\(port)/\(path)") == healthy, "\(path)")
+        }
+        for url in ["", "nonsense", "file:///etc/passwd", "http://127.0.0.1:1/", "http://", "unix:/x"] {
+            #expect(await prober.isHealthy(url) == false, "\(url)")
+        }
+        try await server.close()
+        try await client.shutdown()
+    }
+}

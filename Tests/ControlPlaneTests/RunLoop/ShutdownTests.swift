@@ -1,0 +1,263 @@
+import AgentCore
+import AgentProto
+import AgentTestSupport
+import DRPC
+import FoundationEssentials
+import ServiceLifecycle
+import Synchronization
+import Testing
+
+@testable import ControlPlane
+
+private typealias State = Coder_Agent_V2_Lifecycle.State
+private let upToReady: [State] = [.created, .starting, .ready]
+private let down = ControlPlaneError(.unreachable, "down")
+
+@Suite struct ShutdownTests {
+    private func ready(_ duties: (Simulation) -> FakeDuties = { FakeDuties($0) }, log: LogLines = LogLines()) throws
+        -> Life
+    {
+        let simulation = Simulation()
+        let life = Life(simulation, FakeControlPlane(simulation), duties: duties(simulation), logger: log)
+        try simulation.run("ready") { life.server.acknowledged == upToReady }
+        return life
+    }
+
+    /// The routines that stop do, and the connection stays for those that remain.
+    @Test func stopsAndRemains() throws {
+        let log = LogLines()
+        let life = try ready({ FakeDuties($0, stopTakes: .seconds(300)) }, log: log)
+        life.simulation.run(for: .seconds(10))
+        let agent = life.life
+        let delivered = Mutex<Bool?>(nil)
+        Task(executorPreference: life.simulation) {
+            let value = await agent.shutdown()
+            delivered.withLock { $0 = value }
+        }
+        life.simulation.run(for: .seconds(1))
+        let (banners, stats) = (life.server.count("GetAnnouncementBanners"), life.server.count("UpdateStats"))
+        // The stop scripts run for five minutes; connection reports still go out.
+        life.simulation.run(for: .seconds(150))
+        life.reports.report(id: UUID(), .disconnect, .ssh, peer: "[::1]:9")
+        life.simulation.run(for: .seconds(100))
+        #expect(life.server.count("ReportConnection") == 1)
+        #expect(life.server.count("GetAnnouncementBanners") == banners)
+        #expect(life.server.count("UpdateStats") == stats)
+        #expect(life.server.acknowledged == upToReady + [.shuttingDown])
+        // A connection that is made during shutdown has only the routines that remain.
+        life.server.connections.last?.drop()
+        life.simulation.run(for: .seconds(10))
+        #expect(life.server.dials.count == 2)
+        #expect(life.server.count("GetManifest") == 1)
+        try life.simulation.run("shutdown") { delivered.withLock { $0 } != nil }
+        #expect(delivered.withLock { $0 } == true)
+        #expect(life.server.states == upToReady + [.shuttingDown, .off])
+        #expect(life.server.dials.count == 2)
+        #expect(life.server.connections.last?.closes.withLock { $0 } == 1)
+        #expect(life.duties.counts.stopScripts == 1 && life.duties.counts.stops == 1)
+        #expect(log.count(.warning, "") == 0, "\(log.all)")
+    }
+
+    @Test(
+        arguments: [(.succeeded, .off), (.timedOut, .shutdownTimeout), (.failed, .shutdownError)]
+            as [(ScriptsOutcome, Coder_Agent_V2_Lifecycle.State)])
+    func saysHowTheStopScriptsEnded(_ outcome: ScriptsOutcome, _ state: Coder_Agent_V2_Lifecycle.State) throws {
+        let life = try ready { FakeDuties($0, stop: outcome) }
+        #expect(try life.shutdown())
+        #expect(life.server.states == upToReady + [.shuttingDown, state])
+    }
+
+    @Test(
+        arguments: [(.timedOut, .startTimeout), (.failed, .startError)]
+            as [(ScriptsOutcome, Coder_Agent_V2_Lifecycle.State)])
+    func saysHowTheStartScriptsEnded(_ outcome: ScriptsOutcome, _ state: Coder_Agent_V2_Lifecycle.State) throws {
+        let simulation = Simulation()
+        let life = Life(simulation, FakeControlPlane(simulation), duties: FakeDuties(simulation, start: outcome))
+        try simulation.run("started") { life.server.acknowledged == [.created, .starting, state] }
+        #expect(life.duties.counts.crons == 1)
+    }
+
+    @Test func shutdownDuringStartScriptsEndsThem() throws {
+        let simulation = Simulation()
+        let life = Life(
+            simulation, FakeControlPlane(simulation), duties: FakeDuties(simulation, startTakes: .seconds(1_000)))
+        try simulation.run("starting") { life.server.acknowledged == [.created, .starting] }
+        let began = simulation.now
+        #expect(try life.shutdown())
+        #expect(simulation.now - began < .seconds(1))
+        #expect(life.server.states == [.created, .starting, .shuttingDown, .off])
+        #expect(life.duties.counts.startsEnded == 1 && life.duties.counts.crons == 0)
+    }
+
+    @Test func stopScriptsThatNeverEndAreATimeOut() throws {
+        let life = try ready { FakeDuties($0, stopTakes: .seconds(1_000_000)) }
+        let began = life.simulation.now
+        #expect(try life.shutdown())
+        #expect(life.simulation.now - began < .seconds(601))
+        #expect(life.server.states.last == .shutdownTimeout)
+    }
+
+    /// A control plane that does not answer costs the budget, and no more.
+    @Test func deliveryKeepsItsBudget() throws {
+        let life = try ready()
+        life.server.plan.withLock { $0.call = { _ in .hang } }
+        let began = life.simulation.now
+        #expect(try life.shutdown() == false)
+        #expect(life.simulation.now - began >= .seconds(5))
+        #expect(life.simulation.now - began < .seconds(6))
+        #expect(life.server.connections.last?.isOpen == false)
+    }
+
+    @Test func oneMoreAttemptIsMadeWhenTheLinkIsDown() throws {
+        for works in [true, false] {
+            let life = try ready()
+            life.server.plan.withLock { $0.dial = { _ in .fail(down) } }
+            life.server.connections.last?.drop()
+            life.simulation.run(for: .seconds(200))
+            let (before, began) = (life.server.dials.count, life.simulation.now)
+            // Whatever attempts fall into the time of the stop scripts fail.
+            life.server.plan.withLock { plan in
+                plan.dial = { [duties = life.duties] _ in
+                    works && duties.counts.stopScripts == 1 ? .connect : .fail(down)
+                }
+            }
+            #expect(try life.shutdown() == works)
+            #expect(life.server.dials.count == before + 1)
+            #expect(life.simulation.now - began < .seconds(1))
+            #expect(life.server.states == upToReady + (works ? [.shuttingDown, .off] : []))
+        }
+    }
+
+    @Test func aHangingAttemptAtShutdownIsGivenUp() throws {
+        let simulation = Simulation()
+        let life = Life(simulation, FakeControlPlane(simulation, .init(dial: { _ in .hang })))
+        simulation.run(for: .seconds(3))
+        let began = simulation.now
+        #expect(try life.shutdown() == false)
+        #expect(simulation.now - began < .seconds(6))
+    }
+
+    @Test func aDropDuringDeliveryIsMadeGood() throws {
+        let life = try ready()
+        life.server.plan.withLock {
+            $0.call = { $0.method == "UpdateLifecycle" && $0.connection == 1 ? .drop(taken: false) : .answer }
+        }
+        #expect(try life.shutdown())
+        #expect(life.server.states == upToReady + [.shuttingDown, .off])
+    }
+
+    @Test func whatTheControlPlaneDoesNotOfferIsNotWaitedFor() throws {
+        let simulation = Simulation()
+        let server = FakeControlPlane(
+            simulation,
+            .init(call: { $0.method == "UpdateLifecycle" ? .fail(DRPCError(.remote(12), "no")) : .answer }))
+        let life = Life(simulation, server)
+        simulation.run(for: .seconds(10))
+        let began = simulation.now
+        #expect(try life.shutdown())
+        #expect(simulation.now - began < .seconds(1))
+    }
+}
+
+@Suite struct ReinitTests {
+    private struct Stream {
+        let answers: Watched<[Result<ReinitNotice?, any Error>]>
+        let asked = Watched<[Duration]>([])
+        let simulation: Simulation
+
+        init(_ simulation: Simulation, _ answers: [Result<ReinitNotice?, any Error>]) {
+            (self.simulation, self.answers) = (simulation, .init(answers))
+        }
+
+        func next() async throws -> ReinitNotice? {
+            let now = simulation.now
+            asked.update { $0.append(now) }
+            try await simulation.clock.sleep(for: .seconds(1))
+            let answer = answers.update { $0.isEmpty ? nil : $0.removeFirst() }
+            guard let answer else {
+                try await simulation.clock.sleep(for: .seconds(1_000_000))
+                return nil
+            }
+            return try answer.get()
+        }
+    }
+
+    private func claimed(_ owner: String, reason: String = "prebuild_claimed") -> Result<ReinitNotice?, any Error> {
+        .success(ReinitNotice(workspaceID: "w", reason: reason, ownerID: owner))
+    }
+
+    @Test func aClaimStartsANewLifeOnce() throws {
+        let simulation = Simulation()
+        let server = FakeControlPlane(simulation)
+        let stream = Stream(
+            simulation,
+            [.failure(down), .success(nil), claimed("o", reason: "else"), claimed("o"), claimed("o"), claimed("p")])
+        let lives = Watched<[Life]>([])
+        let runtime = simulation.runtime()
+        let order = Mutex<[String]>([])
+        let agent = ControlPlaneAgent(
+            runtime: runtime, reinit: ReinitWatcher(runtime: runtime) { try await stream.next() },
+            stopAcceptingWork: { order.withLock { $0.append("stop \(server.states.count)") } },
+            closeLocal: { order.withLock { $0.append("close \(server.states.count)") } },
+            makeLife: {
+                let life = Life(simulation, server, runs: false)
+                lives.update { $0.append(life) }
+                return life.life
+            })
+        let run = Task(executorPreference: simulation) { try await agent.run() }
+        simulation.run(for: .seconds(100))
+        let whole = upToReady + [State.shuttingDown, .off]
+        #expect(server.states == whole + whole + upToReady)
+        #expect(lives.value.map(\.duties.counts.starts) == [1, 1, 1])
+        #expect(server.dials.count == 3)
+        #expect(order.withLock { $0 } == [])
+        #expect(try simulation.run("status") { (try? await agent.updateAppStatus(.init())) != nil })
+        #expect(try simulation.run("shutdown") { await agent.shutdown() })
+        #expect(agent.delivered == true)
+        #expect(server.states == whole + whole + whole)
+        #expect(order.withLock { $0 } == ["stop 13", "close 15"])
+        #expect(try simulation.run("end") { (try? await run.value) != nil })
+    }
+
+    @Test func a409IsTheEndAndOthersBackOff() throws {
+        let simulation = Simulation()
+        let refused = ControlPlaneError(.http(404), "no")
+        let stream = Stream(
+            simulation,
+            [
+                .failure(down), .failure(down), .failure(refused), .failure(ControlPlaneError(.http(409), "never")),
+                claimed("o"),
+            ])
+        let watcher = ReinitWatcher(runtime: simulation.runtime()) { try await stream.next() }
+        try simulation.run("the end") { await watcher.run { _ in Issue.record("started anew") } }
+        let asked = stream.asked.value
+        #expect(
+            zip(asked, asked.dropFirst()).map { $1 - $0 } == [.milliseconds(1_100), .milliseconds(1_200), .seconds(11)])
+    }
+
+    @Test func aServiceGroupsGracefulShutdownIsOrderly() async throws {
+        let simulation = Simulation()
+        let server = FakeControlPlane(simulation)
+        let agent = ControlPlaneAgent(
+            runtime: simulation.runtime(), reinit: nil, makeLife: { Life(simulation, server, runs: false).life })
+        let group = ServiceGroup(configuration: .init(services: [.init(service: agent)], logger: quiet))
+        let running = Task(executorPreference: simulation) { try await group.run() }
+        // The group is an actor, so parts of it run beside the simulation.
+        try await eventually("ready") {
+            simulation.run(for: .milliseconds(10))
+            return server.acknowledged == upToReady
+        }
+        let trigger = Task { await group.triggerGracefulShutdown() }
+        try await eventually("end") {
+            simulation.run(for: .milliseconds(10))
+            return agent.delivered == true
+        }
+        await trigger.value
+        try await eventually("ended") {
+            simulation.run(for: .milliseconds(10))
+            return server.connections.allSatisfy { !$0.isOpen }
+        }
+        running.cancel()
+        #expect(server.states == upToReady + [.shuttingDown, .off])
+    }
+}
