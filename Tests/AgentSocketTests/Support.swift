@@ -25,7 +25,7 @@ struct TestAgent: Sendable {
 func withAgent(
     units: UnitStore = UnitStore(), connections: Int = Limits.connections,
     admits: @escaping @Sendable (PeerCredentials) -> Bool = { _ in true },
-    forwarder: any AppStatusForwarder = OfflineForwarder(),
+    forwarder: any AppStatusForwarder = OfflineForwarder(), unsentBudget: UnsentBudget = UnsentBudget(),
     _ body: @Sendable (TestAgent) async throws -> Void
 ) async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
@@ -35,7 +35,7 @@ func withAgent(
     logger.logLevel = .critical
     let server = AgentSocketServer(
         configuration: .init(path: path, maximumConnections: connections), units: units, forwarder: forwarder,
-        group: group, logger: logger, metrics: metrics, admits: admits)
+        group: group, logger: logger, metrics: metrics, unsentBudget: unsentBudget, admits: admits)
     try server.bind()
     let run = Task { try await server.run() }
     let result: Result<Void, any Error>
@@ -101,6 +101,13 @@ final class RawClient: Sendable {
             result += chunk[0..<got]
         }
         return result
+    }
+
+    /// What has come, without waiting for more.
+    func readWhatIsThere() -> [UInt8] {
+        var chunk = [UInt8](repeating: 0, count: 65_536)
+        let got = recv(descriptor, &chunk, chunk.count, CInt(MSG_DONTWAIT.rawValue))
+        return Array(chunk[0..<max(0, got)])
     }
 
     func expect(hex: String, _ comment: Comment, sourceLocation: SourceLocation = #_sourceLocation) {
