@@ -1,4 +1,5 @@
 import AgentCore
+import AgentTestSupport
 import CPlatform
 import DRPC
 import Foundation
@@ -21,6 +22,8 @@ struct TestAgent: Sendable {
     func client() async throws -> AgentSocketClient { try await .connect(path: path, group: group) }
     func raw() throws -> RawClient { try RawClient(path: path) }
 }
+
+private let blockingExecutor = BlockingExecutor(threads: 16)
 
 func withAgent(
     units: UnitStore = UnitStore(), connections: Int = Limits.connections,
@@ -45,7 +48,9 @@ func withAgent(
         try? await first.ping()
         await first.close()
         try await eventually("the first client is gone") { server.connections == 0 }
-        try await body(TestAgent(path: path, units: units, server: server, group: group, metrics: metrics))
+        // Blocking clients would keep the threads of the runtime, of which there are as many as cores.
+        let agent = TestAgent(path: path, units: units, server: server, group: group, metrics: metrics)
+        try await withTaskExecutorPreference(blockingExecutor) { try await body(agent) }
         result = .success(())
     } catch {
         result = .failure(error)
@@ -106,7 +111,7 @@ final class RawClient: Sendable {
     /// What has come, without waiting for more.
     func readWhatIsThere() -> [UInt8] {
         var chunk = [UInt8](repeating: 0, count: 65_536)
-        let got = recv(descriptor, &chunk, chunk.count, CInt(MSG_DONTWAIT.rawValue))
+        let got = recv(descriptor, &chunk, chunk.count, CInt(MSG_DONTWAIT))
         return Array(chunk[0..<max(0, got)])
     }
 
@@ -137,7 +142,7 @@ final class RawClient: Sendable {
 }
 
 func eventually(_ what: String, _ condition: () async throws -> Bool) async throws {
-    let deadline = ContinuousClock.now + .seconds(20)
+    let deadline = ContinuousClock.now + .seconds(60)
     while try await !condition() {
         guard ContinuousClock.now < deadline else {
             Issue.record("never happened: \(what)")
