@@ -9,12 +9,12 @@ let swift: [SwiftSetting] = [
 ]
 let linker: [LinkerSetting] = [.unsafeFlags(["-sanitize=fuzzer,address", "-use-ld=lld"])]
 
-func fuzzer(_ name: String) -> Target {
+func fuzzer(_ name: String, _ more: [Target.Dependency] = []) -> Target {
     .executableTarget(
         name: name,
         dependencies: [
             .product(name: "DRPC", package: "workspace-agent"), .product(name: "NIOCore", package: "swift-nio"),
-        ],
+        ] + more,
         swiftSettings: swift, linkerSettings: linker)
 }
 
@@ -24,5 +24,13 @@ let package = Package(
         .package(name: "workspace-agent", path: ".."),
         .package(url: "https://github.com/apple/swift-nio.git", from: "2.101.2"),
     ],
-    targets: [fuzzer("FrameFuzz"), fuzzer("ServerFuzz")]
+    targets: [
+        fuzzer("FrameFuzz"), fuzzer("ServerFuzz"),
+        fuzzer(
+            "HandlerFuzz",
+            [
+                .product(name: "AgentSocket", package: "workspace-agent"),
+                .product(name: "NIOEmbedded", package: "swift-nio"),
+            ]),
+    ]
 )
