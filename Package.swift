@@ -357,6 +357,7 @@ let package = Package(
                 "AgentCore",
                 "AgentProto",
                 "AgentSocket",
+                "AgentTestSupport",
                 "DRPC",
                 // Built for the tests that run the commands.
                 "WorkspaceAgent",

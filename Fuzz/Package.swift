@@ -9,14 +9,11 @@ let swift: [SwiftSetting] = [
 ]
 let linker: [LinkerSetting] = [.unsafeFlags(["-sanitize=fuzzer,address", "-use-ld=lld"])]
 
-func fuzzer(_ name: String) -> Target {
+func fuzzer(_ name: String, _ modules: [String], _ more: [Target.Dependency] = []) -> Target {
     .executableTarget(
         name: name,
-        dependencies: [
-            .product(name: "DRPC", package: "workspace-agent"),
-            .product(name: "WebSockets", package: "workspace-agent"),
-            .product(name: "NIOCore", package: "swift-nio"),
-        ],
+        dependencies: modules.map { .product(name: $0, package: "workspace-agent") }
+            + [.product(name: "NIOCore", package: "swift-nio")] + more,
         swiftSettings: swift, linkerSettings: linker)
 }
 
@@ -26,5 +23,10 @@ let package = Package(
         .package(name: "workspace-agent", path: ".."),
         .package(url: "https://github.com/apple/swift-nio.git", from: "2.101.2"),
     ],
-    targets: [fuzzer("FrameFuzz"), fuzzer("ServerFuzz"), fuzzer("WebSocketFuzz")]
+    targets: [
+        fuzzer("FrameFuzz", ["DRPC"]),
+        fuzzer("ServerFuzz", ["DRPC"]),
+        fuzzer("HandlerFuzz", ["DRPC", "AgentSocket"], [.product(name: "NIOEmbedded", package: "swift-nio")]),
+        fuzzer("WebSocketFuzz", ["WebSockets"]),
+    ]
 )

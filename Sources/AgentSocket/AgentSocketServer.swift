@@ -36,6 +36,7 @@ public final class AgentSocketServer: Service {
     private let metrics: SocketMetrics
     private let table: ConnectionTable
     private let budget = UnfinishedBudget()
+    private let unsentBudget: UnsentBudget
     private let admits: @Sendable (PeerCredentials) -> Bool
     private let listener = Mutex<UnixListener?>(nil)
 
@@ -56,12 +57,14 @@ public final class AgentSocketServer: Service {
     package init(
         configuration: Configuration, units: UnitStore, forwarder: any AppStatusForwarder,
         group: any EventLoopGroup, logger: Logger, metrics: MetricsRegistry,
+        unsentBudget: UnsentBudget = UnsentBudget(),
         admits: @escaping @Sendable (PeerCredentials) -> Bool = { $0.mayUse(socketOf: geteuid()) }
     ) {
         self.configuration = configuration
         self.group = group
         self.logger = logger
         self.admits = admits
+        self.unsentBudget = unsentBudget
         router = AgentSocketService(units: units, forwarder: forwarder).router()
         self.metrics = SocketMetrics(registry: metrics, rpcs: router.names)
         let table = ConnectionTable(capacity: configuration.maximumConnections)
@@ -74,6 +77,9 @@ public final class AgentSocketServer: Service {
         let budget = budget
         metrics.gauge("agent_socket_unfinished_bytes", help: "Bytes held of requests that are not complete.") {
             Double(budget.held)
+        }
+        metrics.gauge("agent_socket_unsent_bytes", help: "Bytes of answers held for clients that don't read them.") {
+            Double(unsentBudget.held)
         }
     }
 
@@ -97,6 +103,11 @@ public final class AgentSocketServer: Service {
         }
         let server = try await ServerBootstrap(group: group)
             .childChannelOption(.maxMessagesPerRead, value: 1)
+            .childChannelOption(
+                .writeBufferWaterMark,
+                value: .init(
+                    low: DRPC.Limits.unsentBytesOfConnection / 2, high: DRPC.Limits.unsentBytesOfConnection)
+            )
             .childChannelInitializer { channel in
                 self.serve(channel)
             }
@@ -158,6 +169,6 @@ public final class AgentSocketServer: Service {
                     "closed a connection to the agent socket", metadata: ["pid": "\(peer.pid)", "reason": "\(error)"])
             })
         try channel.pipeline.syncOperations.addHandler(
-            RPCServerHandler(router: router, budget: budget, observer: observer))
+            RPCServerHandler(router: router, budget: budget, unsentBudget: unsentBudget, observer: observer))
     }
 }

@@ -5,17 +5,20 @@ import SwiftProtobuf
 
 /// What the rpcs of the agent socket do. The texts of its errors are a contract: existing clients
 /// print them and scripts match them.
-package struct AgentSocketService: Sendable {
+public struct AgentSocketService: Sendable {
     private let units: UnitStore
     private let forwarder: any AppStatusForwarder
 
-    package init(units: UnitStore, forwarder: any AppStatusForwarder = OfflineForwarder()) {
+    /// A service with nowhere to send the status of apps.
+    public init(units: UnitStore) { self.init(units: units, forwarder: OfflineForwarder()) }
+
+    package init(units: UnitStore, forwarder: any AppStatusForwarder) {
         self.units = units
         self.forwarder = forwarder
     }
 
     /// The service's rpcs.
-    package func router() -> Router {
+    public func router() -> Router {
         var router = Router()
         router.immediate(AgentSocketAPI.ping) { _, _ in .init() }
         router.immediate(AgentSocketAPI.syncStart) { request, _ in try start(request.unit) }

@@ -33,4 +33,10 @@ public enum Limits {
     /// What a connection may hold in unfinished packets however full ``unfinishedBytes`` is, so
     /// that a greedy client can't keep the others from their small requests.
     public static let unfinishedBytesGranted = 65_536
+    /// Bytes of answers that a connection may hold for its client; it isn't read while it holds
+    /// more. One answer may go past it.
+    public static let unsentBytesOfConnection = 65_536
+    /// Bytes of answers that the connections which are past ``unsentBytesOfConnection`` may hold
+    /// together. Past it, those that have been stuck longest are closed.
+    public static let unsentBytes = 64 * 1_048_576
 }

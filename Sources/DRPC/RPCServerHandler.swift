@@ -39,8 +39,13 @@ public final class RPCServerHandler: ChannelDuplexHandler {
     private var machine: ServerConnection<ServerHandler>
     private var reader = PacketReader()
     private let budget: UnfinishedBudget
+    private let unsentBudget: UnsentBudget
     private let observer: Observer
     private var booked = 0
+    /// Bytes of answers since the one that filled the channel; 0 while it takes more.
+    private var unsent = 0
+    private var unsentBooked = 0
+    private var unsentTicket: UInt64?
     private var running: Running?
     private var executor: EventLoopTaskExecutor?
     private var context: ChannelHandlerContext?
@@ -53,9 +58,16 @@ public final class RPCServerHandler: ChannelDuplexHandler {
     private var closing = false
     private var wasBusy = false
 
-    public init(router: Router, budget: UnfinishedBudget = UnfinishedBudget(), observer: Observer = Observer()) {
+    /// - Parameters:
+    ///   - budget: shared by all connections of a server, as is `unsentBudget`.
+    ///   - observer: told what happens.
+    public init(
+        router: Router, budget: UnfinishedBudget = UnfinishedBudget(), unsentBudget: UnsentBudget = UnsentBudget(),
+        observer: Observer = Observer()
+    ) {
         machine = ServerConnection(methods: router.methods)
         self.budget = budget
+        self.unsentBudget = unsentBudget
         self.observer = observer
     }
 
@@ -87,11 +99,12 @@ public final class RPCServerHandler: ChannelDuplexHandler {
         isReading = false
         reader.compact()
         book()
-        context.flush()
+        flush()
         context.fireChannelReadComplete()
     }
 
     public func channelWritabilityChanged(context: ChannelHandlerContext) {
+        if context.channel.isWritable { releaseUnsent() }
         running?.stream.pipe.setWritable(context.channel.isWritable)
         resume()
         context.fireChannelWritabilityChanged()
@@ -118,7 +131,7 @@ public final class RPCServerHandler: ChannelDuplexHandler {
             // No read need follow that would do this at its end.
             reader.compact()
             book()
-            context?.flush()
+            flush()
         }
         if readWanted, mayProceed {
             readWanted = false
@@ -239,7 +252,37 @@ public final class RPCServerHandler: ChannelDuplexHandler {
         out = ByteBuffer()
         guard !closing else { return }
         context.write(wrapOutboundOut(bytes), promise: nil)
-        if !isReading { context.flush() }
+        if !context.channel.isWritable { unsent += bytes.readableBytes }
+        if !isReading { flush() }
+    }
+
+    private func flush() {
+        context?.flush()
+        bookUnsent()
+    }
+
+    /// Books what the flush left, so that answers which the kernel takes at once cost nothing.
+    private func bookUnsent() {
+        guard unsent > unsentBooked, !closing, let loop = context?.eventLoop else { return }
+        let more = unsent - unsentBooked
+        unsentBooked = unsent
+        let bound = NIOLoopBound(self, eventLoop: loop)
+        unsentTicket = unsentBudget.book(more, ticket: unsentTicket) {
+            loop.execute { bound.value.closeStuck() }
+        }
+    }
+
+    private func releaseUnsent() {
+        unsent = 0
+        unsentBooked = 0
+        if let ticket = unsentTicket.take() { unsentBudget.release(ticket) }
+    }
+
+    private func closeStuck() {
+        // Its client may have read on since it was chosen.
+        guard !closing, unsentTicket != nil else { return }
+        observer.violated(DRPCError(.limit, "answers that clients do not read take too much memory"))
+        close()
     }
 
     private func noteBusy() {
@@ -270,6 +313,7 @@ public final class RPCServerHandler: ChannelDuplexHandler {
         for action in machine.connectionClosed() { perform(action) }
         reader = PacketReader()
         book()
+        releaseUnsent()
         noteBusy()
         context = nil
     }

@@ -5,7 +5,7 @@ import Glibc
 /// The executable: picks a command and turns its outcome into an exit code (0 done, 1 failed, 2 bad
 /// usage, 130 interrupted).
 @main
-struct WorkspaceAgent: AsyncParsableCommand {
+struct WorkspaceAgent: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "workspace-agent",
         abstract: "Lets a control plane, AI agents and scripts work in a developer's workspace.",
@@ -16,11 +16,16 @@ struct WorkspaceAgent: AsyncParsableCommand {
         version: "workspace-agent \(BuildInfo.version)",
         subcommands: [AgentCommand.self, ExpCommand.self, SyncCommand.self, VersionCommand.self])
 
-    static func main() async {
+    static func main() {
         do {
             var command = try parseAsRoot()
-            if var command = command as? any AsyncParsableCommand {
-                try await command.run()
+            if let parsed = command as? any AsyncParsableCommand {
+                // Used by that one task from here on.
+                nonisolated(unsafe) let parsed = parsed
+                try MainThreadExecutor.run {
+                    var command = parsed
+                    try await command.run()
+                }
             } else {
                 try command.run()
             }

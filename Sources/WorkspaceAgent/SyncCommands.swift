@@ -5,7 +5,12 @@ import ArgumentParser
 /// `exp`: what the `coder` command keeps under this name. Only `sync` is ours.
 struct ExpCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "exp", abstract: "Commands that scripts know under \"exp\".", subcommands: [SyncCommand.self])
+        commandName: "exp", abstract: "Commands that scripts know under \"exp\".",
+        discussion: """
+            Example:
+              workspace-agent exp sync list
+            """,
+        subcommands: [SyncCommand.self])
 }
 
 /// `sync`: coordination of units between the scripts of a workspace.
@@ -15,11 +20,12 @@ struct SyncCommand: AsyncParsableCommand {
         abstract: "Let start-up scripts wait for each other.",
         discussion: """
             A unit is a name for something that a script does. A script says what it wants, starts, \
-            and completes:
+            and completes.
 
-              sync want claude git node
-              sync start claude      # blocks until git and node are completed
-              sync complete claude
+            Example:
+              workspace-agent exp sync want claude git node
+              workspace-agent exp sync start claude      # blocks until git and node are completed
+              workspace-agent exp sync complete claude
             """,
         subcommands: [
             SyncPing.self, SyncWant.self, SyncStart.self, SyncComplete.self, SyncStatus.self, SyncList.self,
@@ -29,7 +35,11 @@ struct SyncCommand: AsyncParsableCommand {
 
 struct SyncPing: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "ping", abstract: "Ask whether the agent answers.", discussion: "Example: sync ping")
+        commandName: "ping", abstract: "Ask whether the agent answers.",
+        discussion: """
+            Example:
+              workspace-agent exp sync ping
+            """)
     @OptionGroup var agent: AgentOptions
 
     func run() async throws {
@@ -41,7 +51,10 @@ struct SyncPing: AsyncParsableCommand {
 struct SyncWant: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "want", abstract: "Declare that a unit wants others to be completed before it starts.",
-        discussion: "Example: sync want claude git node")
+        discussion: """
+            Example:
+              workspace-agent exp sync want claude git node
+            """)
     @OptionGroup var agent: AgentOptions
     @Argument(help: "The unit that waits.") var unit: String
     @Argument(help: "The units that it waits for.") var dependencies: [String]
@@ -57,7 +70,10 @@ struct SyncWant: AsyncParsableCommand {
 struct SyncComplete: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "complete", abstract: "Mark a unit completed, which wakes those that want it.",
-        discussion: "Example: sync complete git")
+        discussion: """
+            Example:
+              workspace-agent exp sync complete git
+            """)
     @OptionGroup var agent: AgentOptions
     @Argument(help: "The unit.") var unit: String
 
@@ -70,7 +86,10 @@ struct SyncComplete: AsyncParsableCommand {
 struct SyncStatus: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "status", abstract: "Show a unit and what it wants.",
-        discussion: "Example: sync status claude --output json")
+        discussion: """
+            Example:
+              workspace-agent exp sync status claude --output json
+            """)
     @OptionGroup var agent: AgentOptions
     @Option(name: .shortAndLong, help: "table or json.") var output: SyncFormat = .table
     @Argument(help: "The unit.") var unit: String
@@ -86,7 +105,11 @@ struct SyncStatus: AsyncParsableCommand {
 
 struct SyncList: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "list", abstract: "Show all registered units.", discussion: "Example: sync list --output json")
+        commandName: "list", abstract: "Show all registered units.",
+        discussion: """
+            Example:
+              workspace-agent exp sync list --output json
+            """)
     @OptionGroup var agent: AgentOptions
     @Option(name: .shortAndLong, help: "table or json.") var output: SyncFormat = .table
 
@@ -111,7 +134,10 @@ struct SyncList: AsyncParsableCommand {
 struct SyncGraph: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "graph", abstract: "Print all units and what they want as a graph in DOT.",
-        discussion: "Example: sync graph | dot -Tsvg > units.svg")
+        discussion: """
+            Example:
+              workspace-agent exp sync graph | dot -Tsvg > units.svg
+            """)
     @OptionGroup var agent: AgentOptions
 
     func run() async throws {
@@ -127,7 +153,10 @@ struct SyncGraph: AsyncParsableCommand {
 struct SyncTimeline: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "timeline", abstract: "Show when each unit waited, started and completed.",
-        discussion: "Example: sync timeline --follow")
+        discussion: """
+            Example:
+              workspace-agent exp sync timeline --follow
+            """)
     @OptionGroup var agent: AgentOptions
     @Option(name: .shortAndLong, help: "table or json.") var output: SyncFormat = .table
     @Flag(help: "Print each event as it comes instead, until interrupted.") var follow = false

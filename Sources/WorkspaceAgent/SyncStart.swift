@@ -6,7 +6,10 @@ import DRPC
 struct SyncStart: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "start", abstract: "Wait until a unit is ready and mark it started.",
-        discussion: "Example: sync start claude --timeout 10m")
+        discussion: """
+            Example:
+              workspace-agent exp sync start claude --timeout 10m
+            """)
     @OptionGroup var agent: AgentOptions
     @Option(help: "How long to wait, such as 90s or 1h30m.") var timeout = SyncDuration(.seconds(300))
     @Argument(help: "The unit.") var unit: String

@@ -23,10 +23,18 @@ struct AgentOptions: ParsableArguments {
     /// How long an agent may take for a command that doesn't wait for anything.
     static let callTimeout = Duration.seconds(30)
 
+    /// Measures time limits; nil is the clock of the connection's loop.
+    @TaskLocal static var clock: (any Clock<Duration>)?
+
     /// Connects, runs the body and closes. A failure becomes one line on stderr and exit code 1.
     func use<T: Sendable>(_ body: @escaping @Sendable (AgentSocketClient) async throws -> T) async throws -> T {
+        try await shown { try await attempt(body) }
+    }
+
+    /// As ``use(_:)``, and throws the failure instead of printing it.
+    func attempt<T: Sendable>(_ body: @escaping @Sendable (AgentSocketClient) async throws -> T) async throws -> T {
         let seconds = Self.callTimeout.components.seconds
-        return try await use(
+        return try await attempt(
             within: Self.callTimeout, else: "the agent at \(path) did not answer within \(seconds) s", body)
     }
 
@@ -35,24 +43,40 @@ struct AgentOptions: ParsableArguments {
         within limit: Duration?, else failure: String,
         _ body: @escaping @Sendable (AgentSocketClient) async throws -> T
     ) async throws -> T {
+        try await shown { try await attempt(within: limit, else: failure, body) }
+    }
+
+    private func shown<T>(_ body: () async throws -> T) async throws -> T {
+        do {
+            return try await body()
+        } catch {
+            SyncOutput.failure(Self.describe(error, path))
+            throw ExitCode(1)
+        }
+    }
+
+    private func attempt<T: Sendable>(
+        within limit: Duration?, else failure: String,
+        _ body: @escaping @Sendable (AgentSocketClient) async throws -> T
+    ) async throws -> T {
         let path = path
         // One thread for the connection; the daemon's loops are not started for a command.
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         do {
-            let result = try await Self.limited(to: limit, else: failure, EventLoopClock(group: group)) {
+            let clock: any Clock<Duration> = Self.clock ?? EventLoopClock(group: group)
+            let result = try await Self.limited(to: limit, else: failure, clock) {
                 try await Self.run(path, group, body)
             }
             try? await group.shutdownGracefully()
             return result
         } catch {
             try? await group.shutdownGracefully()
-            SyncOutput.failure(Self.describe(error, path))
-            throw ExitCode(1)
+            throw error
         }
     }
 
     private static func limited<T: Sendable>(
-        to limit: Duration?, else failure: String, _ clock: EventLoopClock,
+        to limit: Duration?, else failure: String, _ clock: any Clock<Duration>,
         _ body: @escaping @Sendable () async throws -> T
     ) async throws -> T {
         guard let limit else { return try await body() }

@@ -46,8 +46,16 @@ import Testing
             process.environment = environment
             process.standardOutput = out
             process.standardError = error
+            // A thread of ours may have signals blocked, which the command would inherit.
+            var none = sigset_t()
+            var mask = sigset_t()
+            sigemptyset(&none)
+            pthread_sigmask(SIG_SETMASK, &none, &mask)
+            defer { pthread_sigmask(SIG_SETMASK, &mask, nil) }
             try process.run()
         }
+
+        var pid: pid_t { process.processIdentifier }
 
         func interrupt() { process.interrupt() }
 

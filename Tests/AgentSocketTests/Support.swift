@@ -1,4 +1,5 @@
 import AgentCore
+import AgentTestSupport
 import CPlatform
 import DRPC
 import Foundation
@@ -22,10 +23,12 @@ struct TestAgent: Sendable {
     func raw() throws -> RawClient { try RawClient(path: path) }
 }
 
+private let blockingExecutor = BlockingExecutor(threads: 16)
+
 func withAgent(
     units: UnitStore = UnitStore(), connections: Int = Limits.connections,
     admits: @escaping @Sendable (PeerCredentials) -> Bool = { _ in true },
-    forwarder: any AppStatusForwarder = OfflineForwarder(),
+    forwarder: any AppStatusForwarder = OfflineForwarder(), unsentBudget: UnsentBudget = UnsentBudget(),
     _ body: @Sendable (TestAgent) async throws -> Void
 ) async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
@@ -35,7 +38,7 @@ func withAgent(
     logger.logLevel = .critical
     let server = AgentSocketServer(
         configuration: .init(path: path, maximumConnections: connections), units: units, forwarder: forwarder,
-        group: group, logger: logger, metrics: metrics, admits: admits)
+        group: group, logger: logger, metrics: metrics, unsentBudget: unsentBudget, admits: admits)
     try server.bind()
     let run = Task { try await server.run() }
     let result: Result<Void, any Error>
@@ -45,7 +48,9 @@ func withAgent(
         try? await first.ping()
         await first.close()
         try await eventually("the first client is gone") { server.connections == 0 }
-        try await body(TestAgent(path: path, units: units, server: server, group: group, metrics: metrics))
+        // Blocking clients would keep the threads of the runtime, of which there are as many as cores.
+        let agent = TestAgent(path: path, units: units, server: server, group: group, metrics: metrics)
+        try await withTaskExecutorPreference(blockingExecutor) { try await body(agent) }
         result = .success(())
     } catch {
         result = .failure(error)
@@ -103,6 +108,13 @@ final class RawClient: Sendable {
         return result
     }
 
+    /// What has come, without waiting for more.
+    func readWhatIsThere() -> [UInt8] {
+        var chunk = [UInt8](repeating: 0, count: 65_536)
+        let got = recv(descriptor, &chunk, chunk.count, CInt(MSG_DONTWAIT))
+        return Array(chunk[0..<max(0, got)])
+    }
+
     func expect(hex: String, _ comment: Comment, sourceLocation: SourceLocation = #_sourceLocation) {
         let expected = Self.bytes(hex)
         let got = read(expected.count)
@@ -130,7 +142,7 @@ final class RawClient: Sendable {
 }
 
 func eventually(_ what: String, _ condition: () async throws -> Bool) async throws {
-    let deadline = ContinuousClock.now + .seconds(20)
+    let deadline = ContinuousClock.now + .seconds(60)
     while try await !condition() {
         guard ContinuousClock.now < deadline else {
             Issue.record("never happened: \(what)")
