@@ -9,12 +9,12 @@ let swift: [SwiftSetting] = [
 ]
 let linker: [LinkerSetting] = [.unsafeFlags(["-sanitize=fuzzer,address", "-use-ld=lld"])]
 
-func fuzzer(_ name: String) -> Target {
+func fuzzer(_ name: String, _ module: String, _ more: [Target.Dependency] = []) -> Target {
     .executableTarget(
         name: name,
         dependencies: [
-            .product(name: "DRPC", package: "workspace-agent"), .product(name: "NIOCore", package: "swift-nio"),
-        ],
+            .product(name: module, package: "workspace-agent"), .product(name: "NIOCore", package: "swift-nio"),
+        ] + more,
         swiftSettings: swift, linkerSettings: linker)
 }
 
@@ -23,6 +23,11 @@ let package = Package(
     dependencies: [
         .package(name: "workspace-agent", path: ".."),
         .package(url: "https://github.com/apple/swift-nio.git", from: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-protobuf.git", from: "1.39.0", traits: []),
     ],
-    targets: [fuzzer("FrameFuzz"), fuzzer("ServerFuzz")]
+    targets: [
+        fuzzer("FrameFuzz", "DRPC"), fuzzer("ServerFuzz", "DRPC"),
+        // Compares with the generated types, which are not public: links to them lie beside it.
+        fuzzer("BoundaryFuzz", "BoundaryLog", [.product(name: "SwiftProtobuf", package: "swift-protobuf")]),
+    ]
 )

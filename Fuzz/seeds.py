@@ -6,7 +6,7 @@ import sys
 
 vectors = pathlib.Path(__file__).resolve().parent.parent / "Tests" / "DRPCTests" / "Vectors"
 out = pathlib.Path(sys.argv[1])
-for name in ("FrameFuzz", "ServerFuzz"):
+for name in ("FrameFuzz", "ServerFuzz", "BoundaryFuzz"):
     (out / name).mkdir(parents=True, exist_ok=True)
 
 frames = json.loads((vectors / "drpc_frames.json").read_text())
@@ -23,3 +23,10 @@ for vector in json.loads((vectors / "drpc_exchanges.json").read_text())["vectors
                 (out / "FrameFuzz" / f"{vector['name']}-{number}-{key}").write_bytes(data)
                 if key.startswith("client"):
                     (out / "ServerFuzz" / f"{vector['name']}-{number}").write_bytes(b"\x00" + data)
+
+boundary = vectors.parent.parent / "BoundaryLogTests" / "Vectors" / "boundary_frames.json"
+for number, vector in enumerate(json.loads(boundary.read_text())["vectors"]):
+    if "hex" in vector:
+        data = bytes.fromhex(vector["hex"])
+        (out / "BoundaryFuzz" / f"frame-{number}").write_bytes(data)
+        (out / "BoundaryFuzz" / f"payload-{number}").write_bytes(data[4:])

@@ -1,23 +1,23 @@
 /// What the proxy must know of a batch.
-package struct BatchSummary: Sendable, Equatable {
-    package var logs = 0
+public struct BatchSummary: Sendable, Equatable {
+    public var logs = 0
     /// Where `session_id` lies in the payload; empty when there is none.
-    package var session = 0..<0
-    package var sequence = SequenceRun()
+    public var session = 0..<0
+    public var sequence = SequenceRun()
 }
 
 /// The sequence numbers of one batch, in their order.
-package struct SequenceRun: Sendable, Equatable {
-    package private(set) var first: UInt64?
+public struct SequenceRun: Sendable, Equatable {
+    public private(set) var first: UInt64?
     /// The number that should come after the batch.
-    package private(set) var next: UInt64 = 0
+    public private(set) var next: UInt64 = 0
     /// Holes between the logs of the batch.
-    package private(set) var gaps = 0
+    public private(set) var gaps = 0
 
-    package init() {}
+    public init() {}
 
     /// Numbers that were seen already (an older boundary numbers all logs 0) are no holes.
-    package mutating func note(_ number: UInt64) {
+    public mutating func note(_ number: UInt64) {
         if first == nil {
             first = number
             next = number &+ 1
@@ -29,7 +29,7 @@ package struct SequenceRun: Sendable, Equatable {
 }
 
 /// What a frame's payload turned out to be.
-package enum FrameContent: Sendable, Equatable {
+public enum FrameContent: Sendable, Equatable {
     /// A batch to forward: these parts of the payload one after the other are the encoded request.
     /// (An envelope may hold `logs` twice; protobuf merges them, and so does joining their bytes.)
     case batch([Range<Int>], BatchSummary)
@@ -41,9 +41,9 @@ package enum FrameContent: Sendable, Equatable {
 
 /// Checks a payload and finds in it what the proxy must know, without building messages: decoding
 /// and encoding again would cost more than all the rest of the way.
-package enum BatchScanner {
+public enum BatchScanner {
     /// - Throws: where SwiftProtobuf's decoder would, and only there.
-    package static func scan(_ tag: FrameCodec.Tag, _ payload: UnsafeRawBufferPointer) throws(Malformed) -> FrameContent
+    public static func scan(_ tag: FrameCodec.Tag, _ payload: UnsafeRawBufferPointer) throws(Malformed) -> FrameContent
     {
         let all = 0..<payload.count
         switch tag {

@@ -1,9 +1,9 @@
-import CSQLite
+internal import CSQLite
 
 /// What went wrong in the boundary log proxy. Two errors are equal when their codes are.
-package struct BoundaryError: Error, Sendable, Equatable, CustomStringConvertible {
+public struct BoundaryError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The kind of failure; callers branch on it.
-    package enum Code: Sendable, Equatable {
+    public enum Code: Sendable, Equatable {
         /// The queue's file is not what SQLite wrote.
         case damaged
         /// The queue's file was written by a later version of this program.
@@ -22,11 +22,11 @@ package struct BoundaryError: Error, Sendable, Equatable, CustomStringConvertibl
         case running
     }
 
-    package var code: Code
+    public var code: Code
     /// One sentence for a person: what, which path, what to try.
-    package var message: String
+    public var message: String
 
-    package init(_ code: Code, _ message: String) {
+    public init(_ code: Code, _ message: String) {
         self.code = code
         self.message = message
     }
@@ -45,7 +45,7 @@ package struct BoundaryError: Error, Sendable, Equatable, CustomStringConvertibl
         return BoundaryError(code, "boundary log queue \(path): \(what): \(text)")
     }
 
-    package static func == (a: BoundaryError, b: BoundaryError) -> Bool { a.code == b.code }
+    public static func == (a: BoundaryError, b: BoundaryError) -> Bool { a.code == b.code }
 
-    package var description: String { message }
+    public var description: String { message }
 }

@@ -1,9 +1,9 @@
 import AgentCore
 
 /// What the proxy counts (spec: boundary, Metrics). Every series is found once, at start.
-package struct BoundaryMetrics: Sendable {
+public struct BoundaryMetrics: Sendable {
     /// Why a batch that was taken in, or could have been, never reached the control plane.
-    package enum DropReason: String, CaseIterable, Sendable {
+    public enum DropReason: String, CaseIterable, Sendable {
         /// The queue, or the memory before a disk that cannot be written, was full.
         case bufferFull = "buffer_full"
         /// The control plane refused it as invalid.
@@ -13,7 +13,7 @@ package struct BoundaryMetrics: Sendable {
     }
 
     /// What was wrong with a frame.
-    package enum Rejection: String, CaseIterable, Sendable {
+    public enum Rejection: String, CaseIterable, Sendable {
         case unknownTag = "unknown_tag"
         case tooLarge = "too_large"
         case undecodable
@@ -29,7 +29,7 @@ package struct BoundaryMetrics: Sendable {
     private let forwarded: CounterSeries
     private let gaps: CounterSeries
 
-    package init(registry: MetricsRegistry) {
+    public init(registry: MetricsRegistry) {
         let batches = registry.counter(
             "agent_boundary_log_proxy_batches_dropped_total", help: "Batches of boundary logs lost, by reason.",
             labels: ["reason"])

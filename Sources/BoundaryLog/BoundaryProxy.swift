@@ -10,24 +10,24 @@ import Synchronization
 ///
 /// ``bind()`` makes the socket; from then on boundary can connect. At a graceful shutdown the socket
 /// closes after what was written to it is read, and its file is removed if it is still ours.
-package final class BoundaryProxy: Service {
+public final class BoundaryProxy: Service {
     /// Where and how to listen.
-    package struct Configuration: Sendable {
+    public struct Configuration: Sendable {
         /// The socket's file, absolute.
-        package var path: String
+        public var path: String
         /// Permission bits of the file. Whoever may write to it may send logs.
-        package var mode: mode_t
+        public var mode: mode_t
         /// Connections served at once.
-        package var maximumConnections: Int
+        public var maximumConnections: Int
 
-        package init(path: String, mode: mode_t = 0o600, maximumConnections: Int = Limits.connections) {
+        public init(path: String, mode: mode_t = 0o600, maximumConnections: Int = Limits.connections) {
             self.path = path
             self.mode = mode
             self.maximumConnections = maximumConnections
         }
 
         /// `$TMPDIR/boundary-audit.sock`, in /tmp without one.
-        package static func defaultPath(temporary: String?) -> String {
+        public static func defaultPath(temporary: String?) -> String {
             let directory = temporary.flatMap { $0.hasPrefix("/") ? $0 : nil } ?? "/tmp"
             return "\(directory.hasSuffix("/") ? String(directory.dropLast()) : directory)/boundary-audit.sock"
         }
@@ -46,7 +46,7 @@ package final class BoundaryProxy: Service {
     private let state = Mutex(State())
 
     /// - Parameter group: the loops that connections are served on.
-    package init(
+    public init(
         configuration: Configuration, queue: DurableQueue, group: any EventLoopGroup, metrics: BoundaryMetrics,
         logger: Logger
     ) {
@@ -57,11 +57,11 @@ package final class BoundaryProxy: Service {
     }
 
     /// Connections that are open.
-    package var connections: Int { state.withLock { $0.channels.count } }
+    public var connections: Int { state.withLock { $0.channels.count } }
 
     /// Makes the socket, unless that was done already.
     /// - Throws: `CoreError` when another process serves the path or something foreign is in the way.
-    package func bind() throws {
+    public func bind() throws {
         try state.withLock { state in
             if state.listener == nil {
                 state.listener = try UnixListener.bind(
@@ -70,7 +70,7 @@ package final class BoundaryProxy: Service {
         }
     }
 
-    package func run() async throws {
+    public func run() async throws {
         try bind()
         guard let listener = state.withLock({ $0.listener }) else { return }
         defer {

@@ -21,9 +21,20 @@ struct Chunk: Sendable {
 
     mutating func append(_ bytes: UnsafeRawBufferPointer, _ parts: [Range<Int>], logs: Int) {
         let before = payload.count
-        for part in parts { payload.append(contentsOf: bytes[part]) }
+        for part in parts { payload.append(contentsOf: UnsafeRawBufferPointer(rebasing: bytes[part])) }
         entries.append(Entry(bytes: payload.count - before, logs: logs))
         self.logs += logs
+    }
+
+    /// Removes its batches up to this one.
+    mutating func drop(through id: Int64) -> (batches: Int, bytes: Int) {
+        let count = min(entries.count, Int(clamping: max(0, id - firstID + 1)))
+        let gone = entries.prefix(count).reduce(0) { $0 + $1.bytes }
+        logs -= entries.prefix(count).reduce(0) { $0 + $1.logs }
+        entries.removeFirst(count)
+        payload.removeFirst(gone)
+        firstID += Int64(count)
+        return (count, gone)
     }
 
     func forEach(_ body: (Int64, Entry, UnsafeRawBufferPointer) throws -> Void) rethrows {

@@ -10,42 +10,42 @@ import Synchronization
 /// all that is there in one transaction. Neither ``enqueue(_:_:logs:)`` nor ``acknowledge(through:)``
 /// ever waits for a disk. While the disk cannot be written, staged batches wait in memory, are
 /// forwarded from there, and the newest is dropped and counted when that is full.
-package final class DurableQueue: Sendable {
+public final class DurableQueue: Sendable {
     /// Where the queue is and how much it may hold.
-    package struct Configuration: Sendable {
+    public struct Configuration: Sendable {
         /// The database; its directory is made (0700) when missing.
-        package var path: String
-        package var maximumBatches = Limits.queueBatches
-        package var maximumBytes = Limits.queueBytes
-        package var maximumStagedBatches = Limits.stagedBatches
-        package var maximumStagedBytes = Limits.stagedBytes
-        package var maximumPages = Limits.filePages
+        public var path: String
+        public var maximumBatches = Limits.queueBatches
+        public var maximumBytes = Limits.queueBytes
+        public var maximumStagedBatches = Limits.stagedBatches
+        public var maximumStagedBytes = Limits.stagedBytes
+        public var maximumPages = Limits.filePages
         /// Commits are at least so far apart while batches keep coming.
-        package var commitInterval = Duration.milliseconds(5)
+        public var commitInterval = Duration.milliseconds(5)
         /// First and longest wait before a disk that failed is tried again.
-        package var retry: (first: Duration, longest: Duration) = (.milliseconds(100), .seconds(10))
+        public var retry: (first: Duration, longest: Duration) = (.milliseconds(100), .seconds(10))
         /// How long batches of a queue that cannot be opened yet wait for the older ones in it.
-        package var openGrace = Duration.seconds(30)
+        public var openGrace = Duration.seconds(30)
 
         /// - Parameter directory: the agent's state directory.
-        package init(directory: String) { path = "\(directory)/boundary-logs/queue.db" }
+        public init(directory: String) { path = "\(directory)/boundary-logs/queue.db" }
     }
 
     /// What the queue is like at a moment.
-    package struct Status: Sendable, Equatable {
+    public struct Status: Sendable, Equatable {
         /// Batches and payload bytes, on disk and on the way there.
-        package var batches = 0
-        package var bytes = 0
+        public var batches = 0
+        public var bytes = 0
         /// Of these, those that a crash of the agent would lose.
-        package var stagedBatches = 0
+        public var stagedBatches = 0
         /// Seconds since 1970 of the oldest.
-        package var oldest: Int64?
+        public var oldest: Int64?
         /// Why the disk is not written, while it is not.
-        package var trouble: String?
+        public var trouble: String?
         /// Where a damaged file was put in this life of the agent.
-        package var setAside: String?
+        public var setAside: String?
         /// Batches dropped because there was no room.
-        package var dropped = 0
+        public var dropped = 0
     }
 
     struct State {
@@ -85,7 +85,7 @@ package final class DurableQueue: Sendable {
     /// - Parameters:
     ///   - clock: for the age of batches.
     ///   - registry: where the gauges of the queue are registered.
-    package init(
+    public init(
         configuration: Configuration, clock: AgentClock, metrics: BoundaryMetrics, registry: MetricsRegistry,
         logger: Logger
     ) throws {
@@ -113,7 +113,7 @@ package final class DurableQueue: Sendable {
 
     deinit { Glibc.close(wake) }
 
-    package var status: Status {
+    public var status: Status {
         state.withLock { state in
             var status = state.status
             status.batches = state.staged.batches + state.stored.batches
@@ -130,7 +130,7 @@ package final class DurableQueue: Sendable {
 
     /// What makes the daemon degraded (spec: over half full, or a batch older than 5 minutes; also a
     /// disk that cannot be written).
-    package func health() -> HealthRegistry.Report? {
+    public func health() -> HealthRegistry.Report? {
         let status = status
         var reasons: [String] = []
         if let trouble = status.trouble {
@@ -154,7 +154,7 @@ package final class DurableQueue: Sendable {
     /// - Parameter parts: of the bytes; one after the other they are the encoded request.
     /// - Returns: false when there was no room: the batch is dropped and counted.
     @discardableResult
-    package func enqueue(_ bytes: UnsafeRawBufferPointer, _ parts: [Range<Int>], logs: Int) -> Bool {
+    public func enqueue(_ bytes: UnsafeRawBufferPointer, _ parts: [Range<Int>], logs: Int) -> Bool {
         var size = 0
         for part in parts { size += part.count }
         let (taken, signals) = state.withLock { state in
@@ -197,7 +197,7 @@ package final class DurableQueue: Sendable {
 
     /// The next batches in order; waits until there is one. For one reader at a time.
     /// - Returns: nothing when the task was cancelled or the queue closed.
-    package func read(after id: Int64, batches: Int, bytes: Int) async -> [QueuedBatch] {
+    public func read(after id: Int64, batches: Int, bytes: Int) async -> [QueuedBatch] {
         await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 let reader = Reader(after: id, batches: batches, bytes: bytes, continuation: continuation)
@@ -219,7 +219,7 @@ package final class DurableQueue: Sendable {
     }
 
     /// Everything up to this batch is done: it is deleted soon.
-    package func acknowledge(through id: Int64) {
+    public func acknowledge(through id: Int64) {
         let idle = state.withLock { state in
             state.doneThrough = max(state.doneThrough ?? 0, id)
             return state.thread == .idle
@@ -228,7 +228,7 @@ package final class DurableQueue: Sendable {
     }
 
     /// Returns when the queue is empty or the task is cancelled.
-    package func drained() async {
+    public func drained() async {
         let id = state.withLock { state in
             state.nextWaiter += 1
             return state.nextWaiter
@@ -249,7 +249,7 @@ package final class DurableQueue: Sendable {
 
     /// Writes what is staged and closes the file. What is left stays on disk; nothing is taken in
     /// any more.
-    package func close() async {
+    public func close() async {
         await withCheckedContinuation { continuation in
             let done = state.withLock { state in
                 if state.closed { return true }

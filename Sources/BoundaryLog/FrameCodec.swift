@@ -3,9 +3,9 @@
 ///
 /// Whole frames are handed on where they lie; only the beginning of a frame whose end has not come
 /// is copied, so a connection never costs more than one frame.
-package struct FrameCodec: Sendable {
+public struct FrameCodec: Sendable {
     /// What a payload is.
-    package enum Tag: UInt8, Sendable {
+    public enum Tag: UInt8, Sendable {
         /// `coder.agent.v2.ReportBoundaryLogsRequest`
         case request = 1
         /// `coder.boundarylogproxy.codec.v1.BoundaryMessage`
@@ -13,11 +13,11 @@ package struct FrameCodec: Sendable {
     }
 
     /// What ends a connection.
-    package enum Violation: Error, Equatable, CustomStringConvertible {
+    public enum Violation: Error, Equatable, CustomStringConvertible {
         case unknownTag(UInt8)
         case tooLarge(Int)
 
-        package var description: String {
+        public var description: String {
             switch self {
             case .unknownTag(let tag): "tag \(tag) is none of 1 and 2"
             case .tooLarge(let length): "a frame of \(length) bytes; at most \(Limits.frameBytes) are allowed"
@@ -25,20 +25,20 @@ package struct FrameCodec: Sendable {
         }
     }
 
-    package static let headerBytes = 4
+    public static let headerBytes = 4
 
     private var partial: [UInt8] = []
     private var violation: Violation?
 
-    package init() {}
+    public init() {}
 
     /// Bytes kept of a frame that is not complete.
-    package var pending: Int { partial.count }
+    public var pending: Int { partial.count }
 
     /// Takes bytes as they come and hands on each frame that is complete with them.
     /// - Parameter frame: called in order; the payload is valid during the call only.
     /// - Throws: what ends the connection; nothing is taken any more then.
-    package mutating func feed(
+    public mutating func feed(
         _ input: UnsafeRawBufferPointer, _ frame: (Tag, UnsafeRawBufferPointer) -> Void
     ) throws(Violation) {
         if let violation { throw violation }

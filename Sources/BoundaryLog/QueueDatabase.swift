@@ -3,13 +3,13 @@ import CPlatform
 import Glibc
 
 /// A batch as the queue holds it.
-package struct QueuedBatch: Sendable, Equatable {
+public struct QueuedBatch: Sendable, Equatable {
     /// Its place in the order of arrival; rises, with holes.
-    package var id: Int64
+    public var id: Int64
     /// Log lines in it.
-    package var logs: Int
+    public var logs: Int
     /// The encoded `ReportBoundaryLogsRequest`.
-    package var payload: [UInt8]
+    public var payload: [UInt8]
 }
 
 /// The queue's file: one table, in order of arrival. For one thread; every call may block.

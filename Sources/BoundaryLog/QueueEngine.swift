@@ -68,8 +68,29 @@ struct QueueEngine {
             nextID += Int64(chunk.batches)
             held.append(chunk)
         }
-        if let done { doneThrough = max(doneThrough ?? 0, done) }
         self.closing = closing
+        if let done {
+            doneThrough = max(doneThrough ?? 0, done)
+            forget(through: done)
+        }
+    }
+
+    /// Drops batches that were forwarded out of memory.
+    private mutating func forget(through id: Int64) {
+        guard let first = held.first, first.firstID <= id else { return }
+        var gone = (batches: 0, bytes: 0)
+        while let chunk = held.first, chunk.firstID <= id {
+            let dropped = held[0].drop(through: id)
+            gone.batches += dropped.batches
+            gone.bytes += dropped.bytes
+            guard held[0].batches == 0 else { break }
+            held.removeFirst()
+        }
+        let counts = gone
+        queue.withState { state in
+            state.staged.batches -= counts.batches
+            state.staged.bytes -= counts.bytes
+        }
     }
 
     private var isDue: Bool {
@@ -261,13 +282,14 @@ struct QueueEngine {
     }
 
     private mutating func adopt(_ fresh: QueueDatabase) throws {
-        var totals = try fresh.totals()
+        let totals = try fresh.totals()
         if unopenedSince != nil, readThrough > 0, totals.batches > 0 {
             // Newer batches went out of memory before these could be read; they are next now, and
             // acknowledging the others must not delete them.
-            totals.lastID = try fresh.moveBehind(nextID - 1)
+            nextID = try fresh.moveBehind(nextID - 1) + 1
+        } else if totals.lastID >= held.first?.firstID ?? nextID {
+            renumber(from: totals.lastID + 1)
         }
-        if totals.lastID >= nextID { renumber(from: totals.lastID + 1) }
         unopenedSince = nil
         database = fresh
         stored = (totals.batches, totals.bytes, totals.logs)
@@ -331,17 +353,7 @@ struct QueueEngine {
                 error = BoundaryError(.storage(0), "\(next)")
             }
         case .diskFull:
-            // Deleting what is done may still fit and makes room in the file.
-            if let database, let done = doneThrough, let removed = try? database.write(doneThrough: done, chunk: nil) {
-                doneThrough = nil
-                stored = (
-                    stored.batches - removed.batches, stored.bytes - removed.bytes, stored.logs - removed.logs
-                )
-                inHand = max(0, inHand - removed.batches)
-                let stored = stored
-                queue.withState { $0.stored = (stored.batches, stored.bytes) }
-            }
-            try? database?.truncateLog()
+            makeRoom()
         case .storage where database?.isInPlace == true: database = nil
         default: break
         }
@@ -353,6 +365,26 @@ struct QueueEngine {
         }
         let wait = min(configuration.retry.longest, configuration.retry.first * (1 << min(attempts - 1, 16)))
         failure = (attempts, clock.now() + wait, error)
+    }
+
+    /// On a full disk: deletes what is done, which may still fit. Where it does not, because the disk is
+    /// full of this very file and its log, the file goes as soon as all of it is done.
+    private mutating func makeRoom() {
+        guard let database, let done = doneThrough else { return }
+        if let removed = try? database.write(doneThrough: done, chunk: nil) {
+            doneThrough = nil
+            stored = (stored.batches - removed.batches, stored.bytes - removed.bytes, stored.logs - removed.logs)
+            inHand = max(0, inHand - removed.batches)
+            try? database.truncateLog()
+        } else if (try? database.count(after: done)) == 0 {
+            (stored, inHand) = ((0, 0, 0), 0)
+            self.database = nil
+            // The log first: the file alone is an earlier state, all of it done.
+            unlink(configuration.path + "-wal")
+            unlink(configuration.path)
+        }
+        let stored = stored
+        queue.withState { $0.stored = (stored.batches, stored.bytes) }
     }
 
     /// Sets a file aside that is of no use, and begins a new one with what can still be read.

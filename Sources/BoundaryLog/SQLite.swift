@@ -1,4 +1,4 @@
-import CSQLite
+internal import CSQLite
 
 /// A connection of SQLite's C API. For one thread.
 final class SQLite {

@@ -1,6 +1,6 @@
 /// Bytes that are no message of their type.
-package struct Malformed: Error, Equatable {
-    package init() {}
+public struct Malformed: Error, Equatable {
+    public init() {}
 }
 
 /// Reads protobuf's wire format in place. It takes and refuses exactly what SwiftProtobuf's binary

@@ -57,7 +57,7 @@ struct TestQueue {
         self.wall = wall
         clock = AgentClock(ContinuousClock(), wallSeconds: { wall.value })
         var logger = Logger(label: "test")
-        logger.logLevel = .critical
+        logger.logLevel = getenv("TEST_LOG") == nil ? .critical : .trace
         self.logger = logger
         queue = try DurableQueue(
             configuration: configuration, clock: clock, metrics: metrics, registry: registry, logger: logger)
