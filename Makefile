@@ -26,8 +26,10 @@ format:
 bench: build
 	$(SWIFT) build -c release --package-path Benchmarks --product ProcessBench
 	$(SWIFT) build -c release --package-path Benchmarks --product SocketBench
+	$(SWIFT) build -c release --package-path Benchmarks --product BoundaryBench
 	Benchmarks/.build/release/ProcessBench $(RELEASE)
 	Benchmarks/.build/release/SocketBench
+	Benchmarks/.build/release/BoundaryBench
 
 proto: deps-proto
 	scripts/proto.sh

@@ -26,5 +26,15 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        .executableTarget(
+            name: "BoundaryBench",
+            dependencies: [
+                .product(name: "AgentCore", package: "workspace-agent"),
+                .product(name: "BoundaryLog", package: "workspace-agent"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "Logging", package: "swift-log"),
+            ],
+            swiftSettings: strict
+        ),
     ]
 )

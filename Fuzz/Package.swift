@@ -14,6 +14,12 @@ func fuzzer(_ name: String, _ modules: [String], _ more: [Target.Dependency] = [
         name: name,
         dependencies: modules.map { .product(name: $0, package: "workspace-agent") }
             + [.product(name: "NIOCore", package: "swift-nio")] + more,
+func fuzzer(_ name: String, _ module: String, _ more: [Target.Dependency] = []) -> Target {
+    .executableTarget(
+        name: name,
+        dependencies: [
+            .product(name: module, package: "workspace-agent"), .product(name: "NIOCore", package: "swift-nio"),
+        ] + more,
         swiftSettings: swift, linkerSettings: linker)
 }
 
@@ -22,11 +28,15 @@ let package = Package(
     dependencies: [
         .package(name: "workspace-agent", path: ".."),
         .package(url: "https://github.com/apple/swift-nio.git", from: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-protobuf.git", from: "1.39.0", traits: []),
     ],
     targets: [
         fuzzer("FrameFuzz", ["DRPC"]),
         fuzzer("ServerFuzz", ["DRPC"]),
         fuzzer("HandlerFuzz", ["DRPC", "AgentSocket"], [.product(name: "NIOEmbedded", package: "swift-nio")]),
         fuzzer("WebSocketFuzz", ["WebSockets"]),
+        fuzzer("FrameFuzz", "DRPC"), fuzzer("ServerFuzz", "DRPC"),
+        // Compares with the generated types, which are not public: links to them lie beside it.
+        fuzzer("BoundaryFuzz", "BoundaryLog", [.product(name: "SwiftProtobuf", package: "swift-protobuf")]),
     ]
 )

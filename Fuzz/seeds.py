@@ -7,6 +7,7 @@ import sys
 vectors = pathlib.Path(__file__).resolve().parent.parent / "Tests" / "DRPCTests" / "Vectors"
 out = pathlib.Path(sys.argv[1])
 for name in ("FrameFuzz", "ServerFuzz", "HandlerFuzz", "WebSocketFuzz", "YamuxFuzz", "BoundaryFuzz"):
+for name in ("FrameFuzz", "ServerFuzz", "BoundaryFuzz"):
     (out / name).mkdir(parents=True, exist_ok=True)
 
 frames = json.loads((vectors / "drpc_frames.json").read_text())
@@ -57,3 +58,10 @@ for name, data in {
 }.items():
     for prefix in (0, 1, 5):
         (out / "HandlerFuzz" / f"{name}-{prefix}").write_bytes(bytes([prefix]) + data)
+
+boundary = vectors.parent.parent / "BoundaryLogTests" / "Vectors" / "boundary_frames.json"
+for number, vector in enumerate(json.loads(boundary.read_text())["vectors"]):
+    if "hex" in vector:
+        data = bytes.fromhex(vector["hex"])
+        (out / "BoundaryFuzz" / f"frame-{number}").write_bytes(data)
+        (out / "BoundaryFuzz" / f"payload-{number}").write_bytes(data[4:])

@@ -1,0 +1,1 @@
+../../../Sources/AgentProto/agent.pb.swift

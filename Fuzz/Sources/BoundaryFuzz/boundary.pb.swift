@@ -1,0 +1,1 @@
+../../../Sources/AgentProto/boundary.pb.swift

@@ -1,0 +1,1 @@
+../../../Sources/AgentProto/tailnet.pb.swift

@@ -1,0 +1,288 @@
+import AgentCore
+import CPlatform
+import Glibc
+import Logging
+import Synchronization
+
+/// The queue of batches between boundary and the control plane, on disk.
+///
+/// Batches are staged in memory, a few milliseconds' worth, and a thread of the queue's own writes
+/// all that is there in one transaction. Neither ``enqueue(_:_:logs:)`` nor ``acknowledge(through:)``
+/// ever waits for a disk. While the disk cannot be written, staged batches wait in memory, are
+/// forwarded from there, and the newest is dropped and counted when that is full.
+public final class DurableQueue: Sendable {
+    /// Where the queue is and how much it may hold.
+    public struct Configuration: Sendable {
+        /// The database; its directory is made (0700) when missing.
+        public var path: String
+        public var maximumBatches = Limits.queueBatches
+        public var maximumBytes = Limits.queueBytes
+        public var maximumStagedBatches = Limits.stagedBatches
+        public var maximumStagedBytes = Limits.stagedBytes
+        public var maximumPages = Limits.filePages
+        /// Commits are at least so far apart while batches keep coming.
+        public var commitInterval = Duration.milliseconds(5)
+        /// First and longest wait before a disk that failed is tried again.
+        public var retry: (first: Duration, longest: Duration) = (.milliseconds(100), .seconds(10))
+        /// How long batches of a queue that cannot be opened yet wait for the older ones in it.
+        public var openGrace = Duration.seconds(30)
+
+        /// - Parameter directory: the agent's state directory.
+        public init(directory: String) { path = "\(directory)/boundary-logs/queue.db" }
+    }
+
+    /// What the queue is like at a moment.
+    public struct Status: Sendable, Equatable {
+        /// Batches and payload bytes, on disk and on the way there.
+        public var batches = 0
+        public var bytes = 0
+        /// Of these, those that a crash of the agent would lose.
+        public var stagedBatches = 0
+        /// Seconds since 1970 of the oldest.
+        public var oldest: Int64?
+        /// Why the disk is not written, while it is not.
+        public var trouble: String?
+        /// Where a damaged file was put in this life of the agent.
+        public var setAside: String?
+        /// Batches dropped because there was no room.
+        public var dropped = 0
+    }
+
+    struct State {
+        enum Thread { case working, lingering, failing, idle }
+
+        var chunks: [Chunk] = []
+        /// Not on disk: in `chunks` and in the thread's hands.
+        var staged = (batches: 0, bytes: 0)
+        var stored = (batches: 0, bytes: 0)
+        var doneThrough: Int64?
+        var reader: Reader?
+        var emptyWaiters: [UInt64: CheckedContinuation<Void, Never>] = [:]
+        var nextWaiter: UInt64 = 0
+        var thread = Thread.working
+        var closing = false
+        var closed = false
+        var closeWaiters: [CheckedContinuation<Void, Never>] = []
+        var status = Status()
+
+        var isEmpty: Bool { staged.batches + stored.batches == 0 }
+    }
+
+    struct Reader {
+        var after: Int64
+        var batches: Int
+        var bytes: Int
+        var continuation: CheckedContinuation<[QueuedBatch], Never>
+    }
+
+    private let configuration: Configuration
+    private let clock: AgentClock
+    private let metrics: BoundaryMetrics
+    private let logger: Logger
+    private let state = Mutex(State())
+    private let wake: CInt
+
+    /// - Parameters:
+    ///   - clock: for the age of batches.
+    ///   - registry: where the gauges of the queue are registered.
+    public init(
+        configuration: Configuration, clock: AgentClock, metrics: BoundaryMetrics, registry: MetricsRegistry,
+        logger: Logger
+    ) throws {
+        self.configuration = configuration
+        self.clock = clock
+        self.metrics = metrics
+        self.logger = logger
+        wake = wa_eventfd()
+        guard wake >= 0 else { throw CoreError.system(wake, "eventfd") }
+        let started = startThread("boundary-queue") { [self] in
+            var engine = QueueEngine(
+                configuration: configuration, clock: clock, metrics: metrics, logger: logger, queue: self)
+            engine.run()
+        }
+        guard started else {
+            throw BoundaryError(.closed, "the kernel refuses a thread for the boundary log queue")
+        }
+        registry.gauge("agent_boundary_log_proxy_queue_batches", help: "Batches that wait to be forwarded.") {
+            [weak self] in self.map { Double($0.status.batches) }
+        }
+        registry.gauge("agent_boundary_log_proxy_queue_bytes", help: "Payload bytes that wait to be forwarded.") {
+            [weak self] in self.map { Double($0.status.bytes) }
+        }
+    }
+
+    deinit { Glibc.close(wake) }
+
+    public var status: Status {
+        state.withLock { state in
+            var status = state.status
+            status.batches = state.staged.batches + state.stored.batches
+            status.bytes = state.staged.bytes + state.stored.bytes
+            status.stagedBatches = state.staged.batches
+            if status.batches == 0 {
+                status.oldest = nil
+            } else if status.oldest == nil {
+                status.oldest = state.chunks.first?.received
+            }
+            return status
+        }
+    }
+
+    /// What makes the daemon degraded (spec: over half full, or a batch older than 5 minutes; also a
+    /// disk that cannot be written).
+    public func health() -> HealthRegistry.Report? {
+        let status = status
+        var reasons: [String] = []
+        if let trouble = status.trouble {
+            reasons.append("\(trouble); \(status.stagedBatches) batches are in memory only")
+        }
+        if status.batches * 2 > configuration.maximumBatches || status.bytes * 2 > configuration.maximumBytes {
+            reasons.append("boundary log queue is over half full: \(status.batches) batches, \(status.bytes) bytes")
+        }
+        if let oldest = status.oldest, case let age = clock.wallSeconds() - oldest, age > 300 {
+            reasons.append("boundary log queue has waited \(age) s for the control plane")
+        }
+        if !reasons.isEmpty { return HealthRegistry.Report(reasons.joined(separator: "; ")) }
+        return status.setAside.map {
+            HealthRegistry.Report("a damaged boundary log queue was set aside as \($0)", degrades: false)
+        }
+    }
+
+    // MARK: - Taking in
+
+    /// Takes in one batch. Never waits.
+    /// - Parameter parts: of the bytes; one after the other they are the encoded request.
+    /// - Returns: false when there was no room: the batch is dropped and counted.
+    @discardableResult
+    public func enqueue(_ bytes: UnsafeRawBufferPointer, _ parts: [Range<Int>], logs: Int) -> Bool {
+        var size = 0
+        for part in parts { size += part.count }
+        let (taken, signals) = state.withLock { state in
+            guard hasRoom(state, size) else {
+                state.status.dropped += 1
+                // The first of many is told at once.
+                return (false, state.status.dropped == 1 && state.thread != .working)
+            }
+            if state.chunks.last.map({ $0.bytes + size > Limits.chunkBytes }) ?? true {
+                state.chunks.append(Chunk(received: clock.wallSeconds()))
+            }
+            state.chunks[state.chunks.count - 1].append(bytes, parts, logs: logs)
+            state.staged.batches += 1
+            state.staged.bytes += size
+            let signals =
+                switch state.thread {
+                case .working, .failing: false
+                case .idle: true
+                case .lingering:
+                    state.staged.bytes * 4 > configuration.maximumStagedBytes
+                        || state.staged.batches * 4 > configuration.maximumStagedBatches
+                }
+            if signals { state.thread = .working }
+            return (true, signals)
+        }
+        if !taken { metrics.dropped(.bufferFull, logs: logs) }
+        if signals { wa_eventfd_signal(wake) }
+        return taken
+    }
+
+    private func hasRoom(_ state: State, _ size: Int) -> Bool {
+        !state.closing
+            && state.staged.batches < configuration.maximumStagedBatches
+            && state.staged.bytes + size <= configuration.maximumStagedBytes
+            && state.staged.batches + state.stored.batches < configuration.maximumBatches
+            && state.staged.bytes + state.stored.bytes + size <= configuration.maximumBytes
+    }
+
+    // MARK: - Handing out
+
+    /// The next batches in order; waits until there is one. For one reader at a time.
+    /// - Returns: nothing when the task was cancelled or the queue closed.
+    public func read(after id: Int64, batches: Int, bytes: Int) async -> [QueuedBatch] {
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                let reader = Reader(after: id, batches: batches, bytes: bytes, continuation: continuation)
+                let refused = state.withLock { state in
+                    if state.closed || state.closing || Task.isCancelled { return [reader] }
+                    defer { state.reader = reader }
+                    return state.reader.map { [$0] } ?? []
+                }
+                for reader in refused { reader.continuation.resume(returning: []) }
+                wakeThread()
+            }
+        } onCancel: {
+            let reader = state.withLock { state in
+                defer { state.reader = nil }
+                return state.reader
+            }
+            reader?.continuation.resume(returning: [])
+        }
+    }
+
+    /// Everything up to this batch is done: it is deleted soon.
+    public func acknowledge(through id: Int64) {
+        let idle = state.withLock { state in
+            state.doneThrough = max(state.doneThrough ?? 0, id)
+            return state.thread == .idle
+        }
+        if idle { wakeThread() }
+    }
+
+    /// Returns when the queue is empty or the task is cancelled.
+    public func drained() async {
+        let id = state.withLock { state in
+            state.nextWaiter += 1
+            return state.nextWaiter
+        }
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                let done = state.withLock { state in
+                    if state.isEmpty || state.closed || Task.isCancelled { return true }
+                    state.emptyWaiters[id] = continuation
+                    return false
+                }
+                if done { continuation.resume() }
+            }
+        } onCancel: {
+            state.withLock { $0.emptyWaiters.removeValue(forKey: id) }?.resume()
+        }
+    }
+
+    /// Writes what is staged and closes the file. What is left stays on disk; nothing is taken in
+    /// any more.
+    public func close() async {
+        await withCheckedContinuation { continuation in
+            let done = state.withLock { state in
+                if state.closed { return true }
+                state.closing = true
+                state.closeWaiters.append(continuation)
+                return false
+            }
+            if done { continuation.resume() }
+            wakeThread()
+        }
+    }
+
+    private func wakeThread() {
+        let signals = state.withLock { state in
+            defer { state.thread = .working }
+            return state.thread != .working
+        }
+        if signals { wa_eventfd_signal(wake) }
+    }
+
+    // MARK: - For the thread
+
+    func withState<T>(_ body: (inout sending State) -> sending T) -> sending T { state.withLock(body) }
+
+    /// Waits until there is something to do, at most so long; nil is for ever.
+    func wait(_ limit: Duration?) {
+        var item = pollfd(fd: wake, events: Int16(POLLIN), revents: 0)
+        let milliseconds =
+            limit.map {
+                CInt(clamping: $0.components.seconds * 1_000 + $0.components.attoseconds / 1_000_000_000_000_000 + 1)
+            } ?? -1
+        poll(&item, 1, milliseconds)
+        wa_eventfd_drain(wake)
+        state.withLock { $0.thread = .working }
+    }
+}

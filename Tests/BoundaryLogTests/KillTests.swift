@@ -1,0 +1,147 @@
+import AgentCore
+import AgentProto
+import AgentTestSupport
+import Foundation
+import Glibc
+import Testing
+
+@testable import BoundaryLog
+
+/// A process with a queue is killed at random moments, while the control plane is away and while it
+/// comes and goes. What was on disk arrives, unchanged and in order.
+@Suite(.timeLimit(.minutes(5)), .serialized) struct KillTests {
+    @Test func killedTwentyTimes() async throws {
+        let directory = try TemporaryDirectory()
+        var random = SeededGenerator("kill")
+        let lives = 20
+        for life in 0..<lives {
+            let moment = Int.random(in: 20...400, using: &random)
+            // Control plane away, there, or dropped all the time.
+            let link = life % 3
+            await #expect(processExitsWith: .signal(SIGKILL)) { [path = directory.path as String, life = life as Int, moment = moment as Int, link = link as Int] in
+                try await Self.live(path, life, moment, link)
+            }
+        }
+        // All that is left is delivered at the end.
+        let test = try TestQueue(DurableQueue.Configuration(directory: directory.path))
+        try await eventually("opened") {
+            access(DurableQueue.Configuration(directory: directory.path).path + "-wal", F_OK) == 0
+        }
+        try await test.stored()
+        let receiver = Receiver()
+        let forwarder = test.forwarder()
+        let run = Task { try await forwarder.run(report: receiver.report, classify: Receiver.classify) }
+        test.add(request("end", 0))
+        await forwarder.drained()
+        run.cancel()
+        try await run.value
+        await test.queue.close()
+
+        var arrived = Self.received("\(directory.path)/received")
+        arrived += receiver.state.value.requests
+        var (committed, delivered, duplicates) = (0, 0, 0)
+        var (sent, got) = (Hash(), Hash())
+        for life in 0..<lives {
+            let numbers = arrived.filter { $0.sessionID == "life\(life)" }.flatMap(\.logs)
+            var next = 0
+            for log in numbers {
+                let number = Int(log.sequenceNumber)
+                if number < next {
+                    duplicates += 1
+                    continue
+                }
+                #expect(number == next, "life \(life): \(number) came where \(next) was due")
+                next = number + 1
+                got.add(
+                    encoded(Self.sample(life, number)) == encoded(Self.alone(log, life))
+                        ? encoded(Self.alone(log, life)) : [0])
+            }
+            let durable = Self.durable(directory.path, life)
+            #expect(next >= durable, "life \(life): \(durable) were on disk, \(next) arrived")
+            for number in 0..<next { sent.add(encoded(Self.sample(life, number))) }
+            committed += durable
+            delivered += next
+        }
+        #expect(sent.value == got.value)
+        #expect(committed > 1_000, "there was something to lose")
+        print(
+            "killed \(lives) times: at least \(committed) on disk, \(delivered) delivered, \(duplicates) duplicates, hash \(got.value)"
+        )
+    }
+
+    struct Hash {
+        // FNV-1a.
+        var value: UInt64 = 0xcbf2_9ce4_8422_2325
+        mutating func add(_ bytes: [UInt8]) { for byte in bytes { value = (value ^ UInt64(byte)) &* 0x100_0000_01b3 } }
+    }
+
+    static func sample(_ life: Int, _ number: Int) -> Request {
+        request("life\(life)", number, padding: (number * 31 + life) % 900)
+    }
+
+    private static func alone(_ log: Coder_Agent_V2_BoundaryLog, _ life: Int) -> Request {
+        var request = Request()
+        request.sessionID = "life\(life)"
+        request.logs = [log]
+        return request
+    }
+
+    /// One life of the child.
+    static func live(_ path: String, _ life: Int, _ moment: Int, _ link: Int) async throws {
+        let test = try TestQueue(DurableQueue.Configuration(directory: path))
+        let received = open("\(path)/received", O_WRONLY | O_CREAT | O_APPEND, 0o600)
+        let durable = open("\(path)/durable\(life)", O_WRONLY | O_CREAT, 0o600)
+        _ = startThread("killer") {
+            poll(nil, 0, CInt(moment))
+            kill(getpid(), SIGKILL)
+        }
+        let queue = test.queue
+        _ = startThread("writer") {
+            var number = 0
+            while true {
+                for _ in 0..<20 {
+                    if test.add(sample(life, number)) { number += 1 }
+                }
+                // What is not staged any more is on disk.
+                var safe = Int64(number - queue.status.stagedBatches)
+                pwrite(durable, &safe, 8, 0)
+                poll(nil, 0, 1)
+            }
+        }
+        let forwarder = test.forwarder()
+        let calls = Mutex2(0)
+        while link > 0 {
+            try? await forwarder.run(
+                report: { request in
+                    let call = calls.update {
+                        $0 += 1; return $0
+                    }
+                    let payload = encoded(request)
+                    let count = UInt32(payload.count)
+                    let record = withUnsafeBytes(of: count) { Array($0) } + payload
+                    _ = write(received, record, record.count)
+                    if link == 2, call % 20 == 0 { throw Receiver.Failure(what: "link") }
+                }, classify: Receiver.classify)
+        }
+        await withUnsafeContinuation { (_: UnsafeContinuation<Void, Never>) in }
+    }
+
+    static func durable(_ path: String, _ life: Int) -> Int {
+        let data = (try? Data(contentsOf: URL(fileURLWithPath: "\(path)/durable\(life)"))) ?? Data()
+        return data.count == 8 ? data.withUnsafeBytes { Int($0.loadUnaligned(as: Int64.self)) } : 0
+    }
+
+    static func received(_ path: String) -> [Request] {
+        let data = [UInt8]((try? Data(contentsOf: URL(fileURLWithPath: path))) ?? Data())
+        var (found, at): ([Request], Int) = ([], 0)
+        while at + 4 <= data.count {
+            let count = data[at..<at + 4].enumerated().reduce(0) { $0 | Int($1.element) << ($1.offset * 8) }
+            guard at + 4 + count <= data.count else { break }
+            if let request = try? Request(serializedBytes: Array(data[at + 4..<at + 4 + count])) {
+                found.append(request)
+            }
+            at += 4 + count
+        }
+        return found
+    }
+}
