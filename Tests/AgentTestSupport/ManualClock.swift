@@ -68,10 +68,13 @@ public final class ManualClock: Clock, Sendable {
         for sleeper in due { sleeper.continuation.resume() }
     }
 
+    /// When the first of those who sleep is due.
+    public var nextDeadline: Instant? { state.withLock { $0.sleepers.values.map(\.deadline).min() } }
+
     /// Moves time to the next deadline and wakes whoever is due.
     /// - Returns: whether anybody sleeps.
     public func advanceToNext() -> Bool {
-        guard let next = state.withLock({ $0.sleepers.values.map(\.deadline).min() }) else { return false }
+        guard let next = nextDeadline else { return false }
         advance(by: now.duration(to: next))
         return true
     }

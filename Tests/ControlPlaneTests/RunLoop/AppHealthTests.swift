@@ -58,7 +58,7 @@ private func app(
         state.observe(id, success: false)
         state.acknowledge(state.changes)
         // The control plane has forgotten.
-        _ = state.update([app("a", threshold: 1, health: .healthy)], now: .seconds(1))
+        _ = state.update([app("a", threshold: 1, health: .y)], now: .seconds(1))
         #expect(state.changes == [.init(id: id, health: .unhealthy)])
         #expect(state.apps.count == 1)
     }
@@ -120,7 +120,7 @@ private func app(
         }
         answers.answers.withLock { $0["http://localhost/b"] = true }
         server.manifest.withLock { manifest in
-            manifest.apps = [app("a", health: .healthy), app("b", interval: 1, threshold: 2, health: .unhealthy)]
+            manifest.apps = [app("a", health: .y), app("b", interval: 1, threshold: 2, health: .unhealthy)]
         }
         simulation.run(for: .seconds(20))
         #expect(server.dials.count == 2)
