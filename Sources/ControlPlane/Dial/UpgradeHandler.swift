@@ -12,6 +12,8 @@ final class UpgradeHandler: ChannelInboundHandler, RemovableChannelHandler {
         case waiting
         case upgrading(HTTPResponseHead)
         case refused(HTTPResponseHead, ByteBuffer)
+        /// The codec is leaving; what came behind the 101 waits for the byte stream.
+        case switching([NIOAny])
         case done
     }
 
@@ -72,7 +74,17 @@ final class UpgradeHandler: ChannelInboundHandler, RemovableChannelHandler {
         context.fireChannelActive()
     }
 
+    func channelReadComplete(context: ChannelHandlerContext) {
+        if case .switching = phase { return }
+        context.fireChannelReadComplete()
+    }
+
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        if case .switching(let waiting) = phase {
+            phase = .switching(waiting + [data])
+            return
+        }
+        if case .done = phase { return }
         switch (unwrapInboundIn(data), phase) {
         case (.head(let head), .waiting):
             phase = head.status == .switchingProtocols ? .upgrading(head) : .refused(head, ByteBuffer())
@@ -134,17 +146,31 @@ final class UpgradeHandler: ChannelInboundHandler, RemovableChannelHandler {
             let pipeline = context.pipeline.syncOperations
             let encoder = try pipeline.context(handlerType: HTTPRequestEncoder.self)
             let decoder = try pipeline.context(handlerType: ByteToMessageHandler<HTTPResponseDecoder>.self)
-            try pipeline.addHandler(WebSocketByteStream(role: .client))
-            try initializer(context.channel)
-            finish(.success(nil))
-            pipeline.removeHandler(context: context, promise: nil)
+            phase = .switching([])
             pipeline.removeHandler(context: encoder, promise: nil)
-            // Last, since it passes on the bytes that came behind the 101.
-            pipeline.removeHandler(context: decoder, promise: nil)
+            // It leaves in a later turn of the loop and until then takes all writes for HTTP, so
+            // nothing that may write is added before.
+            let left = context.eventLoop.makePromise(of: Void.self)
+            pipeline.removeHandler(context: decoder, promise: left)
+            left.futureResult.assumeIsolated().whenComplete { _ in self.switched(context) }
         } catch let error as WebSocketError {
             fail(ControlPlaneError(.protocolViolation, "\(server): \(error.message)"), context)
         } catch {
             fail(error, context)
         }
+    }
+
+    private func switched(_ context: ChannelHandlerContext) {
+        guard case .switching(let waiting) = phase else { return }
+        do {
+            try context.pipeline.syncOperations.addHandler(WebSocketByteStream(role: .client))
+            try initializer(context.channel)
+        } catch {
+            return fail(error, context)
+        }
+        finish(.success(nil))
+        for data in waiting { context.fireChannelRead(data) }
+        context.fireChannelReadComplete()
+        context.pipeline.syncOperations.removeHandler(context: context, promise: nil)
     }
 }

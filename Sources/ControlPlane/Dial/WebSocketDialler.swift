@@ -125,7 +125,10 @@ package final class WebSocketDialler: Sendable {
         let outcome = group.any().makePromise(of: Outcome.self)
         bootstrap.connect(host: first.host, port: first.port).whenComplete { result in
             switch result {
-            case .failure(let error): outcome.fail(Self.unreachable(first, isProxy: proxy != nil, error))
+            case .failure(let error):
+                var failure = Self.unreachable(first, isProxy: proxy != nil, error)
+                if NIODeadline.now() >= deadline { failure.code = .timeout }
+                outcome.fail(failure)
             case .success(let channel):
                 guard let upgrade = attempts.result(of: channel) else {
                     // Given up meanwhile.

@@ -13,54 +13,47 @@ import Testing
 
 let testToken = "0f9a-SECRET-token"
 
-/// Runs commands with a real shell.
+/// Runs commands with a real shell; their output is passed on when they have ended.
 struct ShellRunner: CommandRunner {
     func start(
         _ command: Command, output: @escaping @Sendable (CommandStream, UnsafeRawBufferPointer) -> Void
     ) async throws -> any RunningCommand {
-        let process = Process()
-        process.executableURL = URL(fileURLWithPath: command.arguments[0])
-        process.arguments = Array(command.arguments.dropFirst())
-        process.environment = command.environment
-        let running = Running(process)
-        for (stream, index) in [(CommandStream.stdout, 0), (.stderr, 1)] {
-            let pipe = Pipe()
-            if index == 0 { process.standardOutput = pipe } else { process.standardError = pipe }
-            running.ends.enter()
-            pipe.fileHandleForReading.readabilityHandler = { handle in
-                let data = handle.availableData
-                if data.isEmpty {
-                    handle.readabilityHandler = nil
-                    running.ends.leave()
-                } else {
-                    data.withUnsafeBytes { output(stream, $0) }
-                }
-            }
+        let directory = try TemporaryDirectory()
+        let files = ["\(directory.path)/out", "\(directory.path)/err"]
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
+        for (index, file) in files.enumerated() {
+            posix_spawn_file_actions_addopen(&actions, CInt(1 + index), file, O_WRONLY | O_CREAT, 0o600)
         }
-        running.exits.enter()
-        process.terminationHandler = { _ in running.exits.leave() }
-        try process.run()
+        var argv: [UnsafeMutablePointer<CChar>?] = command.arguments.map { strdup($0) } + [nil]
+        var envp: [UnsafeMutablePointer<CChar>?] = command.environment.map { strdup("\($0.key)=\($0.value)") } + [nil]
+        defer { for pointer in argv + envp { free(pointer) } }
+        var pid = pid_t()
+        let rc = posix_spawn(&pid, command.arguments[0], &actions, nil, &argv, &envp)
+        guard rc == 0 else { throw CoreError.system(rc, command.arguments[0]) }
+        let running = Running(pid: pid)
+        let child = pid
+        Thread.detachNewThread {
+            var status: Int32 = 0
+            while waitpid(child, &status, 0) < 0 && errno == EINTR {}
+            for (stream, file) in zip([CommandStream.stdout, .stderr], files) {
+                (try? Data(contentsOf: URL(fileURLWithPath: file)))?.withUnsafeBytes { output(stream, $0) }
+            }
+            withExtendedLifetime(directory) {}
+            let signal = status & 0x7f
+            running.end.succeed(signal == 0 ? .exited((status >> 8) & 0xff) : .signalled(signal))
+        }
         return running
     }
 
     private final class Running: RunningCommand {
-        let ends = DispatchGroup()
-        let exits = DispatchGroup()
-        let process: Process
-        init(_ process: Process) { self.process = process }
-        var pid: Int32 { process.processIdentifier }
-        func exit() async -> CommandExit {
-            await withCheckedContinuation { continuation in
-                exits.notify(queue: .global()) { continuation.resume() }
-            }
-            let status = process.terminationStatus
-            return process.terminationReason == .exit ? .exited(status) : .signalled(status)
-        }
-        func outputEnd() async {
-            await withCheckedContinuation { continuation in
-                ends.notify(queue: .global()) { continuation.resume() }
-            }
-        }
+        let pid: Int32
+        let end = MultiThreadedEventLoopGroup.singleton.any().makePromise(of: CommandExit.self)
+        init(pid: Int32) { self.pid = pid }
+        func exit() async -> CommandExit { (try? await end.futureResult.get()) ?? .exited(255) }
+        func outputEnd() async { _ = await exit() }
         func signal(_ number: Int32) { kill(pid, number) }
         func abandonOutput() {}
     }

@@ -35,9 +35,9 @@ import Testing
     }
 
     @Test func gitSSHKey() async throws {
-        try await withREST({ $1.answer(200, #"{"public_key":"pub","private_key":"priv"}"#) }) { rest, server in
+        try await withREST({ $1.answer(200, #"{"public_key":"pub","private_key":"hidden"}"#) }) { rest, server in
             let key = try await rest.gitSSHKey()
-            #expect(key.publicKey == "pub" && key.privateKey.reveal() == "priv" && !"\(key)".contains("priv"))
+            #expect(key.publicKey == "pub" && key.privateKey.reveal() == "hidden" && !"\(key)".contains("hidden"))
             let request = try #require(server.requests.first)
             #expect(request.uri == "/base/api/v2/workspaceagents/me/gitsshkey")
             #expect(request.headers["Coder-Session-Token"] == [testToken] && request.headers["X-Extra"] == ["1"])
