@@ -24,9 +24,13 @@ public final class MetricsRegistry: Sendable {
         family(name) { GaugeFamily(name: name, help: help, labels: labels) }
     }
 
-    /// A value that is read when somebody looks. `read` must not block; nil leaves it out.
+    /// A value that is read when somebody looks. `read` must not block; nil leaves it out. A later one of
+    /// the same name takes its place: what it reads may have been made anew.
     public func gauge(_ name: String, help: String, read: @escaping @Sendable () -> Double?) {
-        _ = family(name) { ComputedGauge(name: name, help: help, read: read) }
+        families.withLock { known in
+            guard known[name] == nil || known[name] is ComputedGauge else { return }
+            known[name] = ComputedGauge(name: name, help: help, read: read)
+        }
     }
 
     /// A distribution over buckets with the given upper bounds, in the unit of the name.

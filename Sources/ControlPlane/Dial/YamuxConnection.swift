@@ -1,6 +1,7 @@
 import DRPC
 import NIOCore
 import SwiftProtobuf
+import Synchronization
 import Yamux
 
 /// A connection to the control plane: each call has a yamux stream of its own, which is closed
@@ -46,5 +47,20 @@ final class YamuxConnection: AgentConnection {
         case is DRPCError, is CancellationError: error
         default: DRPCError(.closed, "the connection to the control plane was lost", cause: error)
         }
+    }
+}
+
+extension WebSocketDialler: Dialler {
+    package func dial() async throws -> any AgentConnection {
+        let session = Mutex<YamuxMultiplexer?>(nil)
+        let (channel, version) = try await connectTransport { channel in
+            let attached = try YamuxMultiplexer.attachNow(to: channel, role: .client)
+            session.withLock { $0 = attached }
+        }
+        guard let session = session.withLock({ $0 }) else {
+            channel.close(promise: nil)
+            throw ControlPlaneError(.unreachable, "the connection ended while it was set up")
+        }
+        return YamuxConnection(session, version)
     }
 }
