@@ -24,17 +24,25 @@ public final class YamuxMultiplexer: Sendable {
         inboundStreamInitializer: YamuxHandler.InboundStreamInitializer? = nil
     ) -> EventLoopFuture<YamuxMultiplexer> {
         channel.eventLoop.submit {
-            let handler = YamuxHandler(
-                role: role, eventLoop: channel.eventLoop, timing: timing,
-                inboundStreamInitializer: inboundStreamInitializer)
-            do {
-                try channel.pipeline.syncOperations.addHandler(handler)
-            } catch {
-                handler.ended.succeed(YamuxError(.transportClosed, "the transport was closed", cause: error))
-                throw error
-            }
-            return YamuxMultiplexer(channel: channel, handler: handler)
+            try attachNow(to: channel, role: role, timing: timing, inboundStreamInitializer: inboundStreamInitializer)
         }
+    }
+
+    /// As ``attach(to:role:timing:inboundStreamInitializer:)``, at once; call it on the channel's loop.
+    public static func attachNow(
+        to channel: any Channel, role: YamuxSession.Role, timing: YamuxHandler.Timing = .init(),
+        inboundStreamInitializer: YamuxHandler.InboundStreamInitializer? = nil
+    ) throws -> YamuxMultiplexer {
+        let handler = YamuxHandler(
+            role: role, eventLoop: channel.eventLoop, timing: timing,
+            inboundStreamInitializer: inboundStreamInitializer)
+        do {
+            try channel.pipeline.syncOperations.addHandler(handler)
+        } catch {
+            handler.ended.succeed(YamuxError(.transportClosed, "the transport was closed", cause: error))
+            throw error
+        }
+        return YamuxMultiplexer(channel: channel, handler: handler)
     }
 
     /// The loop that the session and all its streams live on.
