@@ -90,7 +90,7 @@ import Testing
                 try run("exp", "sync", "want", "U", "b", "a", on: agent)
                     == ok(#"Unit "U" declared dependencies: [a, b]"#))
             #expect(
-                try run("exp", "sync", "start", "U", "--timeout", "50ms", on: agent)
+                try run("exp", "sync", "start", "U", "--timeout", "2s", on: agent)
                     == failed(
                         "timeout waiting for dependencies of unit 'U'",
                         stdout: "Unit \"U\" is waiting for dependencies to be satisfied: [a, b]\n"))
