@@ -13,7 +13,9 @@ func fuzzer(_ name: String) -> Target {
     .executableTarget(
         name: name,
         dependencies: [
-            .product(name: "DRPC", package: "workspace-agent"), .product(name: "NIOCore", package: "swift-nio"),
+            .product(name: "DRPC", package: "workspace-agent"),
+            .product(name: "WebSockets", package: "workspace-agent"),
+            .product(name: "NIOCore", package: "swift-nio"),
         ],
         swiftSettings: swift, linkerSettings: linker)
 }
@@ -24,5 +26,5 @@ let package = Package(
         .package(name: "workspace-agent", path: ".."),
         .package(url: "https://github.com/apple/swift-nio.git", from: "2.101.2"),
     ],
-    targets: [fuzzer("FrameFuzz"), fuzzer("ServerFuzz")]
+    targets: [fuzzer("FrameFuzz"), fuzzer("ServerFuzz"), fuzzer("WebSocketFuzz")]
 )

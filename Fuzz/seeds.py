@@ -6,7 +6,7 @@ import sys
 
 vectors = pathlib.Path(__file__).resolve().parent.parent / "Tests" / "DRPCTests" / "Vectors"
 out = pathlib.Path(sys.argv[1])
-for name in ("FrameFuzz", "ServerFuzz"):
+for name in ("FrameFuzz", "ServerFuzz", "WebSocketFuzz"):
     (out / name).mkdir(parents=True, exist_ok=True)
 
 frames = json.loads((vectors / "drpc_frames.json").read_text())
@@ -23,3 +23,10 @@ for vector in json.loads((vectors / "drpc_exchanges.json").read_text())["vectors
                 (out / "FrameFuzz" / f"{vector['name']}-{number}-{key}").write_bytes(data)
                 if key.startswith("client"):
                     (out / "ServerFuzz" / f"{vector['name']}-{number}").write_bytes(b"\x00" + data)
+
+stack = json.loads((vectors.parent.parent / "WebSocketsTests" / "Vectors" / "websocket_stack.json").read_text())
+for direction, role in (("s2c", b"\x00"), ("c2s", b"\x01")):
+    frames = [bytes.fromhex(chunk["hex"]) for chunk in stack["tcp"][2:] if chunk["dir"] == direction and "hex" in chunk]
+    (out / "WebSocketFuzz" / direction).write_bytes(role + b"".join(frames))
+    for number, frame in enumerate(frames):
+        (out / "WebSocketFuzz" / f"{direction}-{number}").write_bytes(role + frame)

@@ -1,3 +1,4 @@
+import NIOHTTP1
 import Testing
 
 @testable import WebSockets
@@ -17,5 +18,60 @@ import Testing
             hex("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")
                 == "84983e441c3bd26ebaae4aa1f95129e5e54670f1")
         for count in [55, 56, 63, 64, 65] { #expect(hex(String(repeating: "a", count: count)).count == 40) }
+    }
+
+    private func answer(_ changes: (inout HTTPResponseHead) -> Void) -> HTTPResponseHead {
+        var head = HTTPResponseHead(
+            version: .http1_1, status: .switchingProtocols,
+            headers: [
+                "upgrade": "WebSocket", "connection": "keep-alive, Upgrade",
+                "sec-websocket-accept": "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",
+            ])
+        changes(&head)
+        return head
+    }
+
+    @Test func aClientTakesOnlyTheAnswerToItsKey() throws {
+        let handshake = WebSocketClientHandshake(key: "dGhlIHNhbXBsZSBub25jZQ==")
+        try handshake.check(answer { _ in })
+        let bad: [(inout HTTPResponseHead) -> Void] = [
+            { $0.status = .ok },
+            { $0.headers.remove(name: "upgrade") },
+            { $0.headers.replaceOrAdd(name: "upgrade", value: "h2c") },
+            { $0.headers.remove(name: "connection") },
+            { $0.headers.remove(name: "sec-websocket-accept") },
+            { $0.headers.replaceOrAdd(name: "sec-websocket-accept", value: "s3pPLMBiTxaQ9kYGzzhZRbK+xOp=") },
+            { $0.headers.add(name: "sec-websocket-accept", value: "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=") },
+            { $0.headers.add(name: "Sec-WebSocket-Extensions", value: "permessage-deflate") },
+            { $0.headers.add(name: "Sec-WebSocket-Protocol", value: "x") },
+        ]
+        for change in bad {
+            #expect(throws: WebSocketError(.handshake, "")) { try handshake.check(answer(change)) }
+        }
+    }
+
+    @Test func aServerTakesOnlyAWholeRequest() throws {
+        let request = WebSocketClientHandshake().request(host: "h", uri: "/x", headers: ["Upgrade": "no"])
+        let response = try WebSocketServerHandshake.response(to: request)
+        #expect(response.status == .switchingProtocols)
+        let bad: [(inout HTTPRequestHead) -> Void] = [
+            { $0.method = .POST },
+            { $0.version = .http1_0 },
+            { $0.headers.remove(name: "Upgrade") },
+            { $0.headers.remove(name: "Connection") },
+            { $0.headers.replaceOrAdd(name: "Sec-WebSocket-Version", value: "8") },
+            { $0.headers.remove(name: "Sec-WebSocket-Key") },
+            { $0.headers.replaceOrAdd(name: "Sec-WebSocket-Key", value: "c2hvcnQ=") },
+            { $0.headers.replaceOrAdd(name: "Sec-WebSocket-Key", value: "not base64 at all!!!!===") },
+        ]
+        for change in bad {
+            var broken = request
+            change(&broken)
+            #expect(throws: WebSocketError(.handshake, "")) { try WebSocketServerHandshake.response(to: broken) }
+        }
+    }
+
+    @Test func keysAreRandom() {
+        #expect(Set((0..<100).map { _ in WebSocketClientHandshake().key }).count == 100)
     }
 }

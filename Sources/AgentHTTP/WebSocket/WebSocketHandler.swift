@@ -2,6 +2,7 @@ import DequeModule
 import NIOCore
 import NIOHTTP1
 import NIOWebSocket
+import WebSockets
 
 /// Drives ``WebSocketState`` over a channel and passes messages to one consumer, reading no
 /// further than it keeps up. Confined to its event loop.

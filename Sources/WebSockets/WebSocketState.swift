@@ -1,41 +1,11 @@
 import NIOCore
 import NIOWebSocket
 
-/// A whole message of a WebSocket.
-public enum WebSocketMessage: Sendable, Equatable {
-    case text(String)
-    case binary(ByteBuffer)
-
-    var byteCount: Int {
-        switch self {
-        case .text(let text): text.utf8.count
-        case .binary(let buffer): buffer.readableBytes
-        }
-    }
-}
-
-/// Why a WebSocket was closed (RFC 6455 section 7.4).
-public struct WebSocketCloseCode: Sendable, Equatable, ExpressibleByIntegerLiteral {
-    public var value: UInt16
-    public init(integerLiteral value: UInt16) { self.value = value }
-    public init(_ value: UInt16) { self.value = value }
-
-    public static let normal: Self = 1000
-    public static let goingAway: Self = 1001
-    public static let protocolError: Self = 1002
-    public static let unsupportedData: Self = 1003
-    public static let invalidPayload: Self = 1007
-    public static let messageTooBig: Self = 1009
-    public static let internalError: Self = 1011
-}
-
 /// The rules of a WebSocket connection (RFC 6455), without I/O: frames and timers in, actions out.
-struct WebSocketState {
-    /// Which side of the connection this is: a client masks what it sends, a server must get masked
-    /// frames.
-    enum Role { case server, client }
+package struct WebSocketState {
+    package typealias Role = WebSocketRole
 
-    enum Action: Equatable {
+    package enum Action: Equatable {
         case none
         case deliver(WebSocketMessage)
         case sendPong(ByteBuffer)
@@ -50,22 +20,22 @@ struct WebSocketState {
 
     private enum Phase { case open, closeSent, closed }
 
-    let role: Role
+    package let role: Role
     /// Bytes of one message; nil is unlimited.
-    let maximumMessage: Int?
+    package let maximumMessage: Int?
     private var phase = Phase.open
     private var partial: ByteBuffer?
     private var partialIsText = false
     private var awaitingPong = false
 
-    init(role: Role, maximumMessage: Int?) {
+    package init(role: Role, maximumMessage: Int?) {
         self.role = role
         self.maximumMessage = maximumMessage
     }
 
-    var isOpen: Bool { phase == .open }
+    package var isOpen: Bool { phase == .open }
 
-    mutating func received(_ frame: WebSocketFrame) -> Action {
+    package mutating func received(_ frame: WebSocketFrame) -> Action {
         guard phase != .closed else { return .none }
         if (role == .server) != (frame.maskKey != nil) { return fail(.protocolError, "wrong masking") }
         if frame.rsv1 || frame.rsv2 || frame.rsv3 { return fail(.protocolError, "reserved bits are set") }
@@ -90,7 +60,7 @@ struct WebSocketState {
     }
 
     /// The bytes do not decode as frames.
-    mutating func decoderFailed(_ error: NIOWebSocketError) -> Action {
+    package mutating func decoderFailed(_ error: NIOWebSocketError) -> Action {
         switch error {
         case .invalidFrameLength: fail(.messageTooBig, "frame too large")
         case .fragmentedControlFrame, .multiByteControlFrameLength: fail(.protocolError, "bad control frame")
@@ -98,7 +68,7 @@ struct WebSocketState {
     }
 
     /// Time to show that the peer lives.
-    mutating func pingDue() -> Action {
+    package mutating func pingDue() -> Action {
         guard phase == .open else { return .none }
         awaitingPong = true
         return .sendPing
@@ -106,24 +76,24 @@ struct WebSocketState {
 
     /// The time for the pong is over.
     /// - Parameter reading: false when we did not read meanwhile, so that a pong may be waiting.
-    mutating func pongDue(reading: Bool) -> Action {
+    package mutating func pongDue(reading: Bool) -> Action {
         guard phase == .open, awaitingPong, reading else { return .none }
         return fail(.goingAway, "no pong")
     }
 
-    mutating func close(_ code: WebSocketCloseCode, _ reason: String) -> Action {
+    package mutating func close(_ code: WebSocketCloseCode, _ reason: String) -> Action {
         guard phase == .open else { return .none }
         return fail(code, reason)
     }
 
     /// The peer did not answer our close frame in time.
-    mutating func closeTimedOut() -> Action {
+    package mutating func closeTimedOut() -> Action {
         guard phase != .closed else { return .none }
         phase = .closed
         return .end
     }
 
-    mutating func transportClosed() { phase = .closed }
+    package mutating func transportClosed() { phase = .closed }
 
     private mutating func append(_ frame: WebSocketFrame) -> Action {
         var data = frame.unmaskedData

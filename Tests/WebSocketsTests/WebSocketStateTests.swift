@@ -2,7 +2,7 @@ import NIOCore
 import NIOWebSocket
 import Testing
 
-@testable import AgentHTTP
+@testable import WebSockets
 
 @Suite struct WebSocketStateTests {
     private let key = WebSocketMaskingKey([1, 2, 3, 4])

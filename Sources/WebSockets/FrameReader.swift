@@ -1,0 +1,135 @@
+import NIOCore
+
+/// Reads frames for a byte stream, without I/O: the payload of binary messages is handed on as it
+/// comes, so that neither frames nor messages need a limit and at most a header and a control frame
+/// are ever held.
+///
+/// After an error, or a close, nothing more may be read.
+public struct FrameReader: Sendable {
+    public enum Event: Equatable, Sendable {
+        /// The next bytes of the stream; never empty.
+        case data(ByteBuffer)
+        case ping(ByteBuffer)
+        case pong(ByteBuffer)
+        case close(WebSocketCloseCode?, reason: String)
+    }
+
+    private enum Phase: Equatable {
+        case header
+        case data(remaining: Int)
+        case control(FrameHeader.Opcode, length: Int)
+    }
+
+    private let role: WebSocketRole
+    private var phase = Phase.header
+    private var mask: Mask?
+    /// Inside a message, between its first frame and the one with FIN.
+    private var inMessage = false
+    /// What came of a header or of a control frame's payload.
+    private var held = ByteBuffer()
+
+    /// - Parameter role: whose side reads.
+    public init(role: WebSocketRole) { self.role = role }
+
+    /// Whether part of a data frame is still to come: no control frame can come before its rest.
+    public var isInsideData: Bool {
+        if case .data = phase { true } else { false }
+    }
+
+    /// Takes what it can from `input`; nil once `input` is used up.
+    /// - Throws: ``WebSocketError`` with the code to close with.
+    public mutating func next(_ input: inout ByteBuffer) throws(WebSocketError) -> Event? {
+        while true {
+            switch phase {
+            case .header:
+                guard fill(2, &input) else { return nil }
+                let second = held.getInteger(at: held.readerIndex + 1, as: UInt8.self) ?? 0
+                guard fill(FrameHeader.size(secondByte: second), &input) else { return nil }
+                try begin(FrameHeader(&held, role: role))
+                held.clear()
+            case .data(let remaining):
+                let count = min(remaining, input.readableBytes)
+                guard count > 0 else { return nil }
+                unmask(&input, count)
+                guard let slice = input.readSlice(length: count) else { return nil }
+                phase = count == remaining ? .header : .data(remaining: remaining - count)
+                return .data(slice)
+            case .control(let opcode, let length):
+                guard fill(length, &input) else { return nil }
+                phase = .header
+                // A copy: `held` is used again for the next header.
+                var payload = ByteBuffer()
+                if length > 0 { payload.writeImmutableBuffer(held) }
+                held.clear()
+                unmask(&payload, length)
+                return try Self.control(opcode, payload)
+            }
+        }
+    }
+
+    /// Moves bytes to `held` until it has so many.
+    private mutating func fill(_ count: Int, _ input: inout ByteBuffer) -> Bool {
+        let missing = count - held.readableBytes
+        if missing > 0, let bytes = input.readSlice(length: min(missing, input.readableBytes)) {
+            held.writeImmutableBuffer(bytes)
+        }
+        return held.readableBytes >= count
+    }
+
+    private mutating func begin(_ header: FrameHeader) throws(WebSocketError) {
+        mask = header.mask.map(Mask.init)
+        switch header.opcode {
+        case .text:
+            throw WebSocketError(
+                .violation(.unsupportedData), "the peer sent a text message; only binary ones are spoken")
+        case .binary:
+            guard !inMessage else { throw .violation("a message began inside another") }
+        case .continuation:
+            guard inMessage else { throw .violation("a continuation came without a message") }
+        case .close, .ping, .pong:
+            phase = .control(header.opcode, length: header.length)
+            return
+        }
+        inMessage = !header.fin
+        phase = header.length == 0 ? .header : .data(remaining: header.length)
+    }
+
+    private static func control(
+        _ opcode: FrameHeader.Opcode, _ payload: ByteBuffer
+    ) throws(WebSocketError) -> Event {
+        var payload = payload
+        switch opcode {
+        case .ping: return .ping(payload)
+        case .pong: return .pong(payload)
+        default: break
+        }
+        guard payload.readableBytes > 0 else { return .close(nil, reason: "") }
+        guard let code = payload.readInteger(as: UInt16.self) else {
+            throw .violation("a close frame has half a code")
+        }
+        guard WebSocketCloseCode(code).mayBeSent else { throw .violation("a close frame has the code \(code)") }
+        guard let reason = String(validating: payload.readableBytesView, as: UTF8.self) else {
+            throw WebSocketError(.violation(.invalidPayload), "a close frame's reason is not UTF-8")
+        }
+        return .close(WebSocketCloseCode(code), reason: reason)
+    }
+
+    private mutating func unmask(_ buffer: inout ByteBuffer, _ count: Int) {
+        guard count > 0, var mask else { return }
+        buffer.withUnsafeMutableReadableBytes { area in
+            mask.apply(to: UnsafeMutableRawBufferPointer(rebasing: area.prefix(count)))
+        }
+        self.mask = mask
+    }
+}
+
+extension WebSocketCloseCode {
+    /// Whether the code may stand in a close frame (RFC 6455 section 7.4): the others tell of a
+    /// connection's end where there was no frame, or belong to nobody.
+    public var mayBeSent: Bool {
+        switch value {
+        case 1000...1003, 1007...1014, 3000...4999: true
+        default: false
+        }
+    }
+}
