@@ -14,6 +14,11 @@ func fuzzer(_ name: String, _ modules: [String], _ more: [Target.Dependency] = [
         name: name,
         dependencies: modules.map { .product(name: $0, package: "workspace-agent") }
             + [.product(name: "NIOCore", package: "swift-nio")] + more,
+        dependencies: [
+            .product(name: "DRPC", package: "workspace-agent"),
+            .product(name: "WebSockets", package: "workspace-agent"),
+            .product(name: "NIOCore", package: "swift-nio"),
+        ],
         swiftSettings: swift, linkerSettings: linker)
 }
 
@@ -32,4 +37,5 @@ let package = Package(
         // Compares with the generated types, which are not public: links to them lie beside it.
         fuzzer("BoundaryFuzz", ["BoundaryLog"], [.product(name: "SwiftProtobuf", package: "swift-protobuf")]),
     ]
+    targets: [fuzzer("FrameFuzz"), fuzzer("ServerFuzz"), fuzzer("WebSocketFuzz")]
 )
