@@ -93,10 +93,15 @@ public final class CommandLauncher: CommandRunner {
 
     private func end(_ commands: [LaunchedCommand]) async {
         guard !commands.isEmpty else { return }
-        for command in commands {
-            command.signal(SIGKILL)
-            command.abandonOutput()
+        // One look through /proc for all.
+        _ = try? await pool.run {
+            let sessions = SessionProcesses()
+            let alive = Set(commands.filter { !$0.hasExited }.map(\.pid))
+            let left = Set(commands.filter(\.hasExited).map(\.pid))
+            if !alive.isEmpty { _ = sessions.signal(SIGKILL, sessions: alive) }
+            if !left.isEmpty { _ = sessions.signal(SIGKILL, sessions: left, descendantsOnly: true) }
         }
+        for command in commands { command.abandonOutput() }
         let clock = clock
         let patience = Task(executorPreference: executor) {
             guard (try? await clock.sleep(ProcLimits.killGrace)) != nil else { return }
@@ -105,7 +110,6 @@ public final class CommandLauncher: CommandRunner {
         for command in commands {
             _ = await command.exit()
             await command.outputEnd()
-            await command.settleSignals()
         }
         patience.cancel()
     }

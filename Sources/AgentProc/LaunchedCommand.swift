@@ -116,12 +116,10 @@ final class LaunchedCommand: RunningCommand {
     /// Blocks: looks through /proc. A reaped leader's number may be another's, so from then on only
     /// what descends from us counts.
     private func deliver(_ number: Int32) {
-        let gone = state.withLock { $0.exit != nil }
-        _ = sessions.signal(number, sessions: [pid], descendantsOnly: gone)
+        _ = sessions.signal(number, sessions: [pid], descendantsOnly: hasExited)
     }
 
-    /// Returns once the signals asked for so far are delivered.
-    func settleSignals() async { await state.withLock { $0.delivery }?.value }
+    var hasExited: Bool { state.withLock { $0.exit != nil } }
 
     func abandonOutput() {
         state.withLock { $0.abandoned = true }

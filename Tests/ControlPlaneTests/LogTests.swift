@@ -77,7 +77,7 @@ import Testing
 
     @Test func anyCourseKeepsOrderAndBounds() throws {
         var random = SeededGenerator("LogQueue")
-        for _ in 0..<60 {
+        for _ in 0..<12 {
             var queue = LogQueue()
             var expected: [Data: [String]] = [:]
             var got: [Data: [String]] = [:]
@@ -143,6 +143,18 @@ import Testing
         try await eventually("it is sent") { store.isEmpty }
         #expect(connection.logs.count == 1 && connection.lines == ["1", "2"])
         #expect(time.manual.sleeping == 0)
+        task.cancel()
+        _ = await task.result
+    }
+
+    @Test func linesFromBeforeTheConnectionWaitToo() async throws {
+        add("1")
+        let connection = RecordingConnection()
+        let task = start(connection)
+        await time.manual.sleepers(1)
+        #expect(connection.attempts == 0)
+        time.manual.advance(by: .seconds(1))
+        try await eventually("it is sent") { store.isEmpty }
         task.cancel()
         _ = await task.result
     }

@@ -88,6 +88,8 @@ package struct LogQueue: Sendable {
     package init() {}
 
     package var isEmpty: Bool { lines == 0 }
+    /// A batch was given out and not acknowledged.
+    package var isInFlight: Bool { inFlight != nil }
     /// Enough for a batch without waiting for more.
     package var isDue: Bool { encodedBytes >= DutyLimits.logBatchBytes }
 

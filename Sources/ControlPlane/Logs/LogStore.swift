@@ -67,6 +67,7 @@ package final class LogStore: Sendable {
 
     fileprivate var lineCount: Int { state.withLock { $0.queue.lines } }
     fileprivate var isClosed: Bool { state.withLock { $0.closed } }
+    fileprivate var isInFlight: Bool { state.withLock { $0.queue.isInFlight } }
     fileprivate var isUrgent: Bool {
         state.withLock { state in
             defer { state.flush = false }
@@ -101,7 +102,7 @@ package struct LogSender: Routine {
     /// Returns only after ``LogStore/close()``, when all is delivered.
     package func run(_ connection: any AgentConnection) async throws {
         // What was in flight when the last connection dropped goes at once.
-        var mayWait = store.isEmpty
+        var mayWait = !store.isInFlight
         while true {
             if store.isEmpty {
                 if store.isClosed { return }
