@@ -9,3 +9,36 @@ package protocol DrainableRoutine: Routine {
     /// cancelled.
     func drained() async
 }
+
+/// Makes a routine drainable whose queue can be closed: its `run` returns once the queue is closed and
+/// everything in it is delivered.
+package struct ClosableRoutine: DrainableRoutine {
+    private let base: any Routine
+    private let close: @Sendable () -> Void
+    private let isEmpty: @Sendable () -> Bool
+    private let isDone = Watched(false)
+
+    /// - Parameters:
+    ///   - close: says that nothing more comes. Called when delivery begins.
+    ///   - isEmpty: whether nothing waits and nothing is under way.
+    package init(
+        _ base: any Routine, close: @escaping @Sendable () -> Void, isEmpty: @escaping @Sendable () -> Bool
+    ) {
+        (self.base, self.close, self.isEmpty) = (base, close, isEmpty)
+    }
+
+    package var name: String { base.name }
+    package var atShutdown: RoutineShutdown { base.atShutdown }
+
+    package func run(_ connection: any AgentConnection) async throws {
+        try await base.run(connection)
+        isDone.update { $0 = true }
+    }
+
+    package var isDrained: Bool { isDone.value || isEmpty() }
+
+    package func drained() async {
+        close()
+        if !isEmpty() { _ = try? await isDone.first { $0 ? true : nil } }
+    }
+}

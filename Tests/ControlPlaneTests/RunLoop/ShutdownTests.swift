@@ -159,6 +159,43 @@ private let down = ControlPlaneError(.unreachable, "down")
     }
 }
 
+extension ShutdownTests {
+    private struct Queue: Routine {
+        let name = "queue"
+        let atShutdown = RoutineShutdown.remains
+        let left: Watched<(count: Int, closed: Bool)>
+
+        func run(_ connection: any AgentConnection) async throws {
+            while true {
+                let more = try await left.first { $0.count > 0 ? true : $0.closed ? false : nil }
+                if !more { return }
+                _ = try await connection.call(AgentAPI.scriptCompleted, .init())
+                left.update { $0.count -= 1 }
+            }
+        }
+    }
+
+    @Test func aQueueIsClosedAndDeliveredToItsEnd() throws {
+        for answers in [true, false] {
+            let simulation = Simulation()
+            let left = Watched((count: 3, closed: false))
+            let routine = ClosableRoutine(
+                Queue(left: left), close: { left.update { $0.closed = true } },
+                isEmpty: { left.read { $0.count == 0 } })
+            let server = FakeControlPlane(
+                simulation,
+                .init(
+                    dial: { _ in simulation.now < .seconds(1) ? .fail(down) : .connect },
+                    call: { $0.method == "ScriptCompleted" && !answers ? .hang : .answer }))
+            let life = Life(simulation, server, extra: [routine])
+            simulation.run(for: .milliseconds(1_500))
+            left.update { $0.count += 2 }
+            #expect(try life.shutdown() == answers)
+            #expect(left.read(\.count) == (answers ? 0 : 5))
+        }
+    }
+}
+
 @Suite struct ReinitTests {
     private struct Stream {
         let answers: Watched<[Result<ReinitNotice?, any Error>]>
