@@ -9,11 +9,11 @@ let swift: [SwiftSetting] = [
 ]
 let linker: [LinkerSetting] = [.unsafeFlags(["-sanitize=fuzzer,address", "-use-ld=lld"])]
 
-func fuzzer(_ name: String) -> Target {
+func fuzzer(_ name: String, of library: String = "DRPC") -> Target {
     .executableTarget(
         name: name,
         dependencies: [
-            .product(name: "DRPC", package: "workspace-agent"), .product(name: "NIOCore", package: "swift-nio"),
+            .product(name: library, package: "workspace-agent"), .product(name: "NIOCore", package: "swift-nio"),
         ],
         swiftSettings: swift, linkerSettings: linker)
 }
@@ -24,5 +24,5 @@ let package = Package(
         .package(name: "workspace-agent", path: ".."),
         .package(url: "https://github.com/apple/swift-nio.git", from: "2.101.2"),
     ],
-    targets: [fuzzer("FrameFuzz"), fuzzer("ServerFuzz")]
+    targets: [fuzzer("FrameFuzz"), fuzzer("ServerFuzz"), fuzzer("YamuxFuzz", of: "Yamux")]
 )

@@ -6,7 +6,7 @@ import sys
 
 vectors = pathlib.Path(__file__).resolve().parent.parent / "Tests" / "DRPCTests" / "Vectors"
 out = pathlib.Path(sys.argv[1])
-for name in ("FrameFuzz", "ServerFuzz"):
+for name in ("FrameFuzz", "ServerFuzz", "YamuxFuzz"):
     (out / name).mkdir(parents=True, exist_ok=True)
 
 frames = json.loads((vectors / "drpc_frames.json").read_text())
@@ -23,3 +23,17 @@ for vector in json.loads((vectors / "drpc_exchanges.json").read_text())["vectors
                 (out / "FrameFuzz" / f"{vector['name']}-{number}-{key}").write_bytes(data)
                 if key.startswith("client"):
                     (out / "ServerFuzz" / f"{vector['name']}-{number}").write_bytes(b"\x00" + data)
+
+yamux = vectors.parent.parent / "YamuxTests" / "Vectors" / "yamux_exchanges.json"
+for vector in json.loads(yamux.read_text())["vectors"]:
+    # The first byte's lowest bit is our role: what the server sent is for our client.
+    for role, direction in ((0, "s2c"), (1, "c2s")):
+        data = b"".join(
+            bytes.fromhex(event["hex"]) if "hex" in event
+            else bytes.fromhex(event["payload_hex"]) if "payload_hex" in event
+            else bytes(event.get("payload_bytes", 0))
+            for event in vector["events"]
+            if event["dir"] == direction
+        )
+        if len(data) < 100_000:
+            (out / "YamuxFuzz" / f"{vector['name']}-{direction}").write_bytes(bytes([role]) + data)
