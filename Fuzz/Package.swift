@@ -10,6 +10,7 @@ let swift: [SwiftSetting] = [
 let linker: [LinkerSetting] = [.unsafeFlags(["-sanitize=fuzzer,address", "-use-ld=lld"])]
 
 func fuzzer(_ name: String, _ modules: [String], _ more: [Target.Dependency] = []) -> Target {
+func fuzzer(_ name: String, of library: String = "DRPC") -> Target {
     .executableTarget(
         name: name,
         dependencies: modules.map { .product(name: $0, package: "workspace-agent") }
@@ -18,6 +19,7 @@ func fuzzer(_ name: String, _ modules: [String], _ more: [Target.Dependency] = [
             .product(name: "DRPC", package: "workspace-agent"),
             .product(name: "WebSockets", package: "workspace-agent"),
             .product(name: "NIOCore", package: "swift-nio"),
+            .product(name: library, package: "workspace-agent"), .product(name: "NIOCore", package: "swift-nio"),
         ],
         swiftSettings: swift, linkerSettings: linker)
 }
@@ -38,4 +40,5 @@ let package = Package(
         fuzzer("BoundaryFuzz", ["BoundaryLog"], [.product(name: "SwiftProtobuf", package: "swift-protobuf")]),
     ]
     targets: [fuzzer("FrameFuzz"), fuzzer("ServerFuzz"), fuzzer("WebSocketFuzz")]
+    targets: [fuzzer("FrameFuzz"), fuzzer("ServerFuzz"), fuzzer("YamuxFuzz", of: "Yamux")]
 )

@@ -8,6 +8,7 @@ vectors = pathlib.Path(__file__).resolve().parent.parent / "Tests" / "DRPCTests"
 out = pathlib.Path(sys.argv[1])
 for name in ("FrameFuzz", "ServerFuzz", "HandlerFuzz", "WebSocketFuzz", "YamuxFuzz", "BoundaryFuzz"):
 for name in ("FrameFuzz", "ServerFuzz", "WebSocketFuzz"):
+for name in ("FrameFuzz", "ServerFuzz", "YamuxFuzz"):
     (out / name).mkdir(parents=True, exist_ok=True)
 
 frames = json.loads((vectors / "drpc_frames.json").read_text())
@@ -65,3 +66,17 @@ for number, vector in enumerate(json.loads(boundary.read_text())["vectors"]):
         data = bytes.fromhex(vector["hex"])
         (out / "BoundaryFuzz" / f"frame-{number}").write_bytes(data)
         (out / "BoundaryFuzz" / f"payload-{number}").write_bytes(data[4:])
+
+yamux = vectors.parent.parent / "YamuxTests" / "Vectors" / "yamux_exchanges.json"
+for vector in json.loads(yamux.read_text())["vectors"]:
+    # The first byte's lowest bit is our role: what the server sent is for our client.
+    for role, direction in ((0, "s2c"), (1, "c2s")):
+        data = b"".join(
+            bytes.fromhex(event["hex"]) if "hex" in event
+            else bytes.fromhex(event["payload_hex"]) if "payload_hex" in event
+            else bytes(event.get("payload_bytes", 0))
+            for event in vector["events"]
+            if event["dir"] == direction
+        )
+        if len(data) < 100_000:
+            (out / "YamuxFuzz" / f"{vector['name']}-{direction}").write_bytes(bytes([role]) + data)

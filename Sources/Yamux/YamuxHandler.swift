@@ -229,15 +229,14 @@ public final class YamuxHandler: ChannelDuplexHandler {
     public func openStream<Output: Sendable>(
         _ initializer: @escaping @Sendable (any Channel) -> EventLoopFuture<Output>
     ) -> EventLoopFuture<Output> {
-        guard let context, context.channel.isActive || isOver else {
-            return ended.futureResult.eventLoop.makeFailedFuture(
-                YamuxError(.closed, "the session has no transport (any more)"))
-        }
-        let loop = context.eventLoop
+        let loop = ended.futureResult.eventLoop
         do throws(YamuxError) {
             try checkOpen()
         } catch {
             return loop.makeFailedFuture(error)
+        }
+        guard let context, context.channel.isActive else {
+            return loop.makeFailedFuture(YamuxError(.closed, "the session has no transport yet"))
         }
         let child = YamuxStreamChannel(handler: self, parent: context.channel)
         let promise = loop.makePromise(of: Output.self)

@@ -178,7 +178,8 @@ final class YamuxStreamChannel: Channel, ChannelCore, @unchecked Sendable {
         if let id { handler?.gone(id) }
         handler = nil
         for promise in promises { promise.fail(error) }
-        if isFailure { pipeline.fireErrorCaught(error) }
+        // An initializer's own failure is no news to the pipeline that it left behind.
+        if isFailure, error is YamuxError { pipeline.fireErrorCaught(error) }
         if wasActive { pipeline.fireChannelInactive() }
         eventLoop.assumeIsolated().execute {
             self.removeHandlers(pipeline: self.pipeline)
