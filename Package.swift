@@ -208,6 +208,7 @@ let package = Package(
                 "ControlPlane",
                 "ControlPlaneSimulator",
                 "DRPC",
+                .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Metrics", package: "swift-metrics"),
                 .product(name: "Logging", package: "swift-log"),

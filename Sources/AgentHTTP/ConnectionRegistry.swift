@@ -28,6 +28,13 @@ final class ConnectionRegistry: Sendable {
 
     init(gauge: GaugeSeries) { self.gauge = gauge }
 
+    /// Open connections by the kind of their listener.
+    var open: [String: Int64] {
+        state.withLock {
+            ["http_unix": Int64($0.counts[.unix, default: 0]), "http_tcp": Int64($0.counts[.tcp, default: 0])]
+        }
+    }
+
     func add(gate: AcceptGate, kind: Kind, loop: any EventLoop) {
         let bound = NIOLoopBound(gate, eventLoop: loop)
         state.withLock { $0.gates.append((kind, bound, loop)) }

@@ -40,6 +40,9 @@ public final class HTTPServer: Service {
         self.executors = executors
     }
 
+    /// Open connections by the kind of their listener.
+    public var openConnections: [String: Int64] { connections.open }
+
     /// Serves a unix socket that is bound already; its file is removed at shutdown.
     public func serve(_ listener: UnixListener, policy: AccessPolicy) async throws {
         let channel = try await bootstrap(policy, .unix).withBoundSocket(listener.descriptor).get()

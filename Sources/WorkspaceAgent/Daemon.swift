@@ -2,7 +2,9 @@ import AgentCore
 import AgentHTTP
 import AgentProc
 import AgentSocket
+import BoundaryLog
 import CPlatform
+import ControlPlane
 import Glibc
 import Logging
 import Metrics
@@ -78,16 +80,31 @@ enum Daemon {
         let stateLock = try StateDirectory.open(configuration)
         defer { stateLock.release() }
         let health = HealthRegistry()
-        health.set(
-            "control plane", .init("control plane: standalone, no --agent-url was given", degrades: false))
         let pool = BlockingPool(threads: 2)
         let systemd = Systemd(environment: configuration.environment)
+        let clock = AgentClock(EventLoopClock(group: group))
 
         let processes = try makeProcesses(
-            configuration, stateLock.problem, descriptorLimit, pool, executor, group, metrics, health, logger)
+            configuration, descriptorLimit, pool, executor, clock, metrics, logger)
+        var side: ControlPlaneSide?
+        if let settings = configuration.link {
+            side = try ControlPlaneSide(
+                settings,
+                .init(
+                    configuration: configuration, group: group, executor: executor, pool: pool,
+                    runner: processes.commands, metrics: metrics, health: health, logger: logger, clock: clock))
+        } else {
+            health.set(
+                "control plane", .init("control plane: standalone, no --agent-url was given", degrades: false))
+        }
+        let current = side?.manifest
+        let manager = makeManager(
+            configuration, stateLock.problem, processes, pool, executor, clock,
+            side?.environment ?? EnvironmentBuilder(base: configuration.environment), current, metrics, health, logger)
         let routes = AgentRoutes()
         CoreRoutes(
             health: health, metrics: metrics, ports: ListeningPorts(pool: pool),
+            manifest: { current?.snapshot.flatMap { try? ManifestReport($0).json() }.map { ByteBuffer(bytes: $0) } },
             logTail: { maximum in
                 guard let logFile else { return ByteBuffer() }
                 return try await pool.run {
@@ -96,11 +113,11 @@ enum Daemon {
                 }
             }
         ).add(to: routes)
-        ProcessRoutes(manager: processes.manager, pool: pool).add(to: routes)
+        ProcessRoutes(manager: manager, pool: pool).add(to: routes)
 
         let service = HTTPService(routes: routes, metrics: metrics, logger: logger)
         let server = HTTPServer(service: service, group: group, logger: logger) {
-            processes.manager.beginShutdown()
+            manager.beginShutdown()
             systemd.stopping()
         }
         var listeners = Listeners()
@@ -115,11 +132,26 @@ enum Daemon {
             // Whatever was opened before the one that failed goes away again.
             await server.stop()
             await processes.reactor.stop()
+            await side?.close()
             throw error
         }
-        var services: [any Service] = [ProcessService(manager: processes.manager), server]
+        var services: [any Service] = [ProcessService(manager: manager, commands: processes.commands), server]
         services += extra
-        if let socket = agentSocket(configuration, group, metrics, health, logger) {
+
+        let boundary = side == nil ? nil : boundaryLogs(configuration, group, clock, metrics, health, logger)
+        if let boundary {
+            services.append(boundary.proxy)
+            listeners.descriptions.append("boundary logs \(boundary.path)")
+        }
+        let local = LocalServices()
+        let agent = side?.agent(
+            connections: { server.openConnections }, boundary: boundary?.routine,
+            stopAcceptingWork: {
+                manager.beginShutdown()
+                systemd.stopping()
+            },
+            closeLocal: { await local.stop() })
+        if let socket = agentSocket(configuration, group, agent, metrics, health, logger) {
             services.append(socket.server)
             listeners.descriptions.append("agent socket \(socket.path)")
         }
@@ -128,29 +160,58 @@ enum Daemon {
             configuration: .init(
                 services: services.map { .init(service: $0, successTerminationBehavior: .gracefullyShutdownGroup) },
                 logger: logger))
-        processes.stop.set { Task(executorPreference: executor) { await serviceGroup.triggerGracefulShutdown() } }
+        local.set(serviceGroup)
+        processes.stop.set {
+            Task(executorPreference: executor) {
+                if let agent { _ = await agent.shutdown() } else { await local.stop() }
+            }
+        }
+        let addresses = listeners.descriptions.joined(separator: ", ")
+        let upward = configuration.link.map { ", control plane \($0.address)" } ?? ""
         logger.info(
-            "workspace-agent \(BuildInfo.version) listening on \(listeners.descriptions.joined(separator: ", "))",
+            "workspace-agent \(BuildInfo.version) listening on \(addresses)\(upward)",
             metadata: ["instance": "\(service.instance.lowercased)", "pid": "\(getpid())"])
-        systemd.ready("Listening on \(listeners.descriptions.joined(separator: ", "))")
+        systemd.ready("Listening on \(addresses)")
         if configuration.printsExamples { listeners.printExamples() }
-        try await serviceGroup.run()
+        try await run(local, agent)
+        await boundary?.queue.close()
         await processes.reactor.stop()
+        await side?.close()
         logger.info("stopped")
+        if agent?.delivered == false {
+            throw CommandFailure(
+                message: "not everything was delivered to the control plane; the log names what is missing")
+        }
+    }
+
+    /// Runs the local services and the agent until both have ended; the end of one ends the other.
+    private static func run(_ local: LocalServices, _ agent: ControlPlaneAgent?) async throws {
+        guard let agent else { return try await local.run() }
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            group.addTask {
+                let result: Result<Void, any Error>
+                do { result = .success(try await local.run()) } catch { result = .failure(error) }
+                // Where they ended by themselves the agent does not know yet.
+                _ = await agent.shutdown()
+                try result.get()
+            }
+            group.addTask { try await agent.run() }
+            try await group.waitForAll()
+        }
     }
 
     private struct Processes {
-        var manager: ProcessManager
+        var launcher: Launcher
         var reactor: Reactor
         var stop: StopSignal
         /// Keeps the signal descriptor's owner.
         var reaper: OrphanReaper
+        var commands: CommandLauncher
     }
 
     private static func makeProcesses(
-        _ configuration: AgentConfiguration, _ stateProblem: String?, _ descriptorLimit: UInt64, _ pool: BlockingPool,
-        _ executor: EventLoopTaskExecutor, _ group: MultiThreadedEventLoopGroup, _ metrics: MetricsRegistry,
-        _ health: HealthRegistry, _ logger: Logger
+        _ configuration: AgentConfiguration, _ descriptorLimit: UInt64, _ pool: BlockingPool,
+        _ executor: EventLoopTaskExecutor, _ clock: AgentClock, _ metrics: MetricsRegistry, _ logger: Logger
     ) throws -> Processes {
         let reactor = try Reactor()
         guard reactor.start() else { throw CommandFailure(message: "cannot start a thread") }
@@ -161,7 +222,18 @@ enum Daemon {
         let reaper = try OrphanReaper(
             signals: wa_signalfd(signals, CInt(signals.count)), reapsOrphans: configuration.reapsOrphans,
             launcher: launcher, reactor: reactor, onSignal: { stop.received($0, logger) })
+        let commands = CommandLauncher(
+            launcher: launcher, reactor: reactor, pool: pool, executor: executor, clock: clock, metrics: metrics,
+            logger: logger)
+        commands.setAfterReap { reaper.reap() }
+        return Processes(launcher: launcher, reactor: reactor, stop: stop, reaper: reaper, commands: commands)
+    }
 
+    private static func makeManager(
+        _ configuration: AgentConfiguration, _ stateProblem: String?, _ processes: Processes, _ pool: BlockingPool,
+        _ executor: EventLoopTaskExecutor, _ clock: AgentClock, _ environment: EnvironmentBuilder,
+        _ current: CurrentManifest?, _ metrics: MetricsRegistry, _ health: HealthRegistry, _ logger: Logger
+    ) -> ProcessManager {
         var spools: SpoolStore?
         let disk = NIOThreadPool(numberOfThreads: 1)
         disk.start()
@@ -175,23 +247,59 @@ enum Daemon {
         let directory = configuration.directory
         let manager = ProcessManager(
             configuration: .init(
-                directory: { directory }, environment: EnvironmentBuilder(base: configuration.environment),
-                clock: AgentClock(EventLoopClock(group: group)), memoryEvents: OOMEvents.defaultPath()),
-            launcher: launcher, reactor: reactor, pool: pool, executor: executor, spools: spools, metrics: metrics,
-            logger: logger)
+                directory: { current?.snapshot?.directory ?? directory }, environment: environment, clock: clock,
+                memoryEvents: OOMEvents.defaultPath()),
+            launcher: processes.launcher, reactor: processes.reactor, pool: pool, executor: executor, spools: spools,
+            metrics: metrics, logger: logger)
+        let reaper = processes.reaper
         manager.setAfterReap { reaper.reap() }
-        return Processes(manager: manager, reactor: reactor, stop: stop, reaper: reaper)
+        return manager
+    }
+
+    private struct BoundaryLogs {
+        var proxy: BoundaryProxy
+        var path: String
+        var queue: DurableQueue
+        var routine: ForwardBoundaryLogs
+    }
+
+    /// As the agent socket: without it everything else still works, and /healthz says so.
+    private static func boundaryLogs(
+        _ configuration: AgentConfiguration, _ group: any EventLoopGroup, _ clock: AgentClock,
+        _ metrics: MetricsRegistry, _ health: HealthRegistry, _ logger: Logger
+    ) -> BoundaryLogs? {
+        guard let path = configuration.boundarySocket else { return nil }
+        do {
+            let counters = BoundaryMetrics(registry: metrics)
+            let queue = try DurableQueue(
+                configuration: .init(directory: configuration.stateDirectory), clock: clock, metrics: counters,
+                registry: metrics, logger: logger)
+            let proxy = BoundaryProxy(
+                configuration: .init(path: path, mode: mode_t(configuration.boundarySocketMode)), queue: queue,
+                group: group, metrics: counters, logger: logger)
+            try proxy.bind()
+            health.register("boundary logs") { queue.health() }
+            let forwarder = BoundaryForwarder(queue: queue, clock: clock, metrics: counters, logger: logger)
+            return BoundaryLogs(
+                proxy: proxy, path: path, queue: queue, routine: .init(forwarder: forwarder, queue: queue))
+        } catch {
+            logger.error("boundary logs are not taken", metadata: ["error": "\(error)"])
+            health.set("boundary logs", .init("boundary logs: \(error)"))
+            return nil
+        }
     }
 
     /// A socket that cannot be had is no reason to withhold everything else: it is logged and shown by
     /// /healthz.
     private static func agentSocket(
-        _ configuration: AgentConfiguration, _ group: any EventLoopGroup, _ metrics: MetricsRegistry,
-        _ health: HealthRegistry, _ logger: Logger
+        _ configuration: AgentConfiguration, _ group: any EventLoopGroup, _ agent: ControlPlaneAgent?,
+        _ metrics: MetricsRegistry, _ health: HealthRegistry, _ logger: Logger
     ) -> (server: AgentSocketServer, path: String)? {
         guard let path = configuration.agentSocket else { return nil }
         let server = AgentSocketServer(
-            configuration: .init(path: path), units: UnitStore(), group: group, logger: logger, metrics: metrics)
+            configuration: .init(path: path), units: UnitStore(),
+            forwarder: agent.map { LinkForwarder(agent: $0) } ?? OfflineForwarder(), group: group, logger: logger,
+            metrics: metrics)
         do {
             try server.bind()
             return (server, path)
@@ -236,44 +344,5 @@ enum Daemon {
             problem = "no log file: \(error)"
         }
         return (LogPipeline(sinks: sinks), file, problem)
-    }
-}
-
-/// Ends the process manager when shutdown comes to it, after the HTTP server.
-private struct ProcessService: Service {
-    let manager: ProcessManager
-
-    func run() async throws {
-        try? await gracefulShutdown()
-        await manager.shutdown()
-    }
-}
-
-/// The first signal stops the daemon in order, the second at once.
-final class StopSignal: Sendable {
-    private struct State {
-        var count = 0
-        var handler: (@Sendable () -> Void)?
-    }
-
-    private let state = Mutex(State())
-
-    /// Sets what the first signal does; it is done at once when the signal came before.
-    func set(_ handler: @escaping @Sendable () -> Void) {
-        let late = state.withLock {
-            $0.handler = handler
-            return $0.count > 0
-        }
-        if late { handler() }
-    }
-
-    func received(_ signal: CInt, _ logger: Logger) {
-        let (count, handler) = state.withLock {
-            $0.count += 1
-            return ($0.count, $0.handler)
-        }
-        guard count == 1 else { _exit(1) }
-        logger.info("shutting down", metadata: ["signal": "\(signal)"])
-        handler?()
     }
 }

@@ -10,6 +10,18 @@ struct LinkSettings: Sendable {
     var headerCommand: String?
     var caFile: String?
 
+    /// With a token in a file.
+    init(url: String, tokenFile: String) {
+        (self.url, self.tokenFile) = (url, tokenFile)
+        (auth, headers) = ("token", [])
+    }
+
+    /// The address for people: without user and password.
+    var address: String {
+        guard let at = url.lastIndex(of: "@"), let scheme = url.firstRange(of: "://") else { return url }
+        return String(url[..<scheme.upperBound] + url[url.index(after: at)...])
+    }
+
     /// nil without an address: standalone.
     init?(_ options: LinkOptions, _ environment: [String: String]) throws(ConfigurationError) {
         func value(_ flag: String?, _ name: String) -> String? {

@@ -57,7 +57,7 @@ import Testing
         ] {
             #expect(!text.contains("hush"))
         }
-        #expect(report.contains(#""environment_variables":{"TOKEN":"***"}"#))
+        #expect(report.contains(#""environment_variables":{"TOKEN":"***REDACTED***"}"#))
     }
 
     @Test(arguments: [[], Array(repeating: UInt8(0), count: 16), Array(repeating: 1, count: 15)] as [[UInt8]])

@@ -5,7 +5,7 @@ import NIOCore
 /// Everything below the run loop that talks to the control plane, made from one configuration: one
 /// token provider, one set of headers, one HTTP client.
 package struct Link: Sendable {
-    package let tokens: any TokenProvider
+    package let tokens: RememberedToken
     package let dialler: WebSocketDialler
     package let rest: ControlPlaneREST
     private let transport: HTTPTransport
@@ -36,11 +36,12 @@ package struct Link: Sendable {
             case .azure: identity(.azure)
             case .google: identity(.google)
             }
-        self.tokens = tokens
+        let remembered = RememberedToken(tokens)
+        self.tokens = remembered
         self.transport = transport
         dialler = WebSocketDialler(
-            configuration, tokens: tokens, headers: headers, group: group, pool: pool, logger: logger)
-        rest = ControlPlaneREST(transport: transport, tokens: tokens, headers: headers, clock: clock, times: times)
+            configuration, tokens: remembered, headers: headers, group: group, pool: pool, logger: logger)
+        rest = ControlPlaneREST(transport: transport, tokens: remembered, headers: headers, clock: clock, times: times)
     }
 
     /// Ends what is kept open between requests.

@@ -14,6 +14,26 @@ package protocol TokenProvider: Sendable {
     func token() async throws -> Secret<String>
 }
 
+/// Remembers what another provider gave last, for those who cannot wait for it.
+package final class RememberedToken: TokenProvider {
+    private let provider: any TokenProvider
+    private let value = Mutex<Secret<String>?>(nil)
+
+    package init(_ provider: any TokenProvider) { self.provider = provider }
+
+    /// nil when there was none yet.
+    package var last: Secret<String>? { value.withLock { $0 } }
+
+    package func refresh() async throws -> Secret<String> { keep(try await provider.refresh()) }
+
+    package func token() async throws -> Secret<String> { keep(try await provider.token()) }
+
+    private func keep(_ token: Secret<String>) -> Secret<String> {
+        value.withLock { $0 = token }
+        return token
+    }
+}
+
 /// A token that was given by flag or variable.
 package struct StaticToken: TokenProvider {
     private let value: Secret<String>

@@ -60,7 +60,7 @@ package struct ManifestReport: Encodable, Sendable {
         directory = message.directory
         expandedDirectory = manifest.directory
         motdPath = message.motdPath
-        environmentVariables = message.environmentVariables.mapValues { _ in "***" }
+        environmentVariables = message.environmentVariables.mapValues { $0.isEmpty ? "" : "***REDACTED***" }
         gitAuthConfigs = message.gitAuthConfigs
         scripts = manifest.scripts.map { script in
             Script(

@@ -12,7 +12,7 @@ package protocol AgentDuties: Sendable {
     func apply(_ message: Coder_Agent_V2_Manifest, first: Bool) async throws -> String
 
     /// Runs all start scripts and returns when the last has ended. Cancelling the task ends them.
-    func runStartScripts() async -> ScriptsOutcome
+    func runStartScripts() async -> ScriptOutcome
 
     /// Begins with what runs by the calendar. Called once, after the start scripts.
     func startCron() async
@@ -21,16 +21,7 @@ package protocol AgentDuties: Sendable {
     func stop() async
 
     /// Runs all run_on_stop scripts and returns when the last has ended. Cancelling the task ends them.
-    func runStopScripts() async -> ScriptsOutcome
-}
-
-/// How a set of scripts ended.
-package enum ScriptsOutcome: Sendable, Equatable {
-    case succeeded
-    /// One ran into its time-out, or they did all together.
-    case timedOut
-    /// One failed; counts for more than a time-out.
-    case failed
+    func runStopScripts() async -> ScriptOutcome
 }
 
 /// Fetches the manifest of each connection and hands it over; reports version and directory.

@@ -42,6 +42,9 @@ package final class ScriptRunner: Sendable {
     /// Where scripts leave programs for one another. Give it to the environment builder.
     package static func binDirectory(state: String) -> String { "\(state)/bin" }
 
+    private typealias Stage = Coder_Agent_V2_Timing.Stage
+    private static let allStages: Set<Stage> = [.start, .stop, .cron]
+
     private enum Start {
         case none
         case running([UInt64: CheckedContinuation<ScriptOutcome, any Error>])
@@ -60,10 +63,11 @@ package final class ScriptRunner: Sendable {
         var cron: [Task<Void, Never>] = []
         /// Ids of scripts whose scheduled run has not ended.
         var cronBusy: Set<Data> = []
-        var cancelled = false
+        /// Stages of which nothing is started any more.
+        var ended: Set<Stage> = []
         var nextRun = 0
         /// Runs under way; the command comes once it is started.
-        var runs: [Int: (any RunningCommand)?] = [:]
+        var runs: [Int: (stage: Stage, command: (any RunningCommand)?)] = [:]
         var idle: [CheckedContinuation<Void, Never>] = []
     }
 
@@ -140,7 +144,7 @@ package final class ScriptRunner: Sendable {
     /// Begins to run scripts on their schedules; later calls do nothing.
     package func startCron() {
         let isNew = state.withLock { state in
-            guard !state.wantsCron, !state.cancelled else { return false }
+            guard !state.wantsCron, !state.ended.contains(.cron) else { return false }
             state.wantsCron = true
             return true
         }
@@ -155,13 +159,18 @@ package final class ScriptRunner: Sendable {
 
     /// Starts no more, ends what runs (SIGTERM, two seconds later SIGKILL), and returns when all have ended
     /// and reported.
-    package func cancelAll() async {
+    package func cancelAll() async { await end(Self.allStages) }
+
+    /// As ``cancelAll()``, but stop scripts may still run.
+    package func cancelStart() async { await end([.start, .cron]) }
+
+    private func end(_ stages: Set<Stage>) async {
         stopCron()
-        signalAll(SIGTERM)
+        signalAll(SIGTERM, stages)
         let context = context
         let kill = Task(executorPreference: context.executor) { [self] in
             guard (try? await context.clock.sleep(DutyLimits.cancelGrace)) != nil else { return }
-            signalAll(SIGKILL)
+            signalAll(SIGKILL, stages)
         }
         await withCheckedContinuation { continuation in
             let isIdle = state.withLock { state in
@@ -176,7 +185,7 @@ package final class ScriptRunner: Sendable {
 
     // MARK: Running
 
-    private func runAll(_ scripts: [WorkspaceScript], _ stage: Coder_Agent_V2_Timing.Stage) async -> ScriptOutcome {
+    private func runAll(_ scripts: [WorkspaceScript], _ stage: Stage) async -> ScriptOutcome {
         await withTaskGroup(of: Coder_Agent_V2_Timing?.self) { group in
             for script in scripts { group.addTask { await self.run(script, stage) } }
             var outcome = ScriptOutcome.succeeded
@@ -189,12 +198,12 @@ package final class ScriptRunner: Sendable {
 
     /// - Returns: nil when nothing is started any more.
     private func run(
-        _ script: WorkspaceScript, _ stage: Coder_Agent_V2_Timing.Stage
+        _ script: WorkspaceScript, _ stage: Stage
     ) async -> Coder_Agent_V2_Timing? {
         let (run, directory): (Int?, String) = state.withLock { state in
-            guard !state.cancelled else { return (nil, "") }
+            guard !state.ended.contains(stage) else { return (nil, "") }
             state.nextRun += 1
-            state.runs[state.nextRun] = .some(nil)
+            state.runs[state.nextRun] = (stage, nil)
             return (state.nextRun, state.directory)
         }
         guard let run else { return nil }
@@ -205,8 +214,8 @@ package final class ScriptRunner: Sendable {
             logs: logs, logger: logger,
             onStart: { [self] command in
                 let late = state.withLock { state in
-                    state.runs[run] = command
-                    return state.cancelled
+                    state.runs[run] = (stage, command)
+                    return state.ended.contains(stage)
                 }
                 if late { command.signal(SIGKILL) }
             })
@@ -231,10 +240,10 @@ package final class ScriptRunner: Sendable {
         return timing
     }
 
-    private func signalAll(_ number: CInt) {
+    private func signalAll(_ number: CInt, _ stages: Set<Stage>) {
         let commands = state.withLock { state in
-            state.cancelled = true
-            return state.runs.values.compactMap { $0 }
+            state.ended.formUnion(stages)
+            return state.runs.values.compactMap { stages.contains($0.stage) ? $0.command : nil }
         }
         for command in commands {
             command.signal(number)
@@ -290,7 +299,8 @@ package final class ScriptRunner: Sendable {
 
     // MARK: Schedules
 
-    private func stopCron() {
+    /// Begins no further scheduled runs.
+    package func stopCron() {
         let tasks = state.withLock { state in
             state.wantsCron = false
             defer { state.cron = [] }
@@ -315,7 +325,7 @@ package final class ScriptRunner: Sendable {
             }
         }
         let old = state.withLock { state in
-            guard state.wantsCron, !state.cancelled else { return tasks }
+            guard state.wantsCron, !state.ended.contains(.cron) else { return tasks }
             defer { state.cron = tasks }
             return state.cron
         }

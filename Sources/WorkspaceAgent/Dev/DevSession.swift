@@ -29,7 +29,7 @@ struct DevSession {
         defer { writer.finish() }
         let server = try start(token, group, writer)
         var configuration = setup.configuration
-        configuration.agentURL = server.url
+        configuration.link = LinkSettings(url: server.url, tokenFile: setup.tokenFile)
         writer.write(output == .json ? [startedObject(server.url)] : banner(server.url))
         let result = Result { try Daemon.run(configuration) }
         // What the daemon sent last is recorded by now, since it waited for the answers.
@@ -91,7 +91,7 @@ struct DevSession {
 
     private var examples: [String] {
         let configuration = setup.configuration
-        let program = shellQuoted(DevSetup.executable)
+        let program = shellQuoted(ThisProgram.path)
         let target: (curl: String, base: String) =
             if let socket = configuration.httpSocket {
                 ("curl -s --unix-socket \(shellQuoted(socket))", "http://localhost")

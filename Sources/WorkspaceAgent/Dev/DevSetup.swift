@@ -26,6 +26,9 @@ struct DevSetup: Sendable {
         if configuration.httpAddresses.isEmpty {
             configuration.httpAddresses = [try ListenAddress("127.0.0.1:\(Self.freePort())", flag: "--http-address")]
         }
+        if command.boundary.boundaryLogProxySocketPath == nil {
+            configuration.boundarySocket = "\(directory)/boundary-audit.sock"
+        }
         if command.logDir == nil { configuration.logDirectory = "\(directory)/log" }
         // The terminal belongs to what the control plane receives.
         if command.logHuman == nil { configuration.logHuman = "/dev/null" }
@@ -34,22 +37,13 @@ struct DevSetup: Sendable {
             manifest =
                 try file.map { try SimulatedManifest(path: $0) }
                 ?? .demonstration(
-                    executable: Self.executable, agentSocket: configuration.agentSocket,
+                    executable: ThisProgram.path, agentSocket: configuration.agentSocket,
                     healthURL: Self.healthURL(configuration))
         } catch let error as SimulatorError {
             throw CommandFailure(message: "--manifest: \(error)")
         }
         tokenFile = "\(directory)/control-plane.token"
-        configuration.agentTokenFile = tokenFile
         self.configuration = configuration
-    }
-
-    /// The path of the running program.
-    static var executable: String {
-        var path = [CChar](repeating: 0, count: 4096)
-        let count = readlink("/proc/self/exe", &path, path.count - 1)
-        guard count > 0 else { return "workspace-agent" }
-        return String(decoding: path.prefix(count).map(UInt8.init(bitPattern:)), as: UTF8.self)
     }
 
     /// What the demonstration's app is asked for: the daemon's own API. A 401 is a sign of health, too.

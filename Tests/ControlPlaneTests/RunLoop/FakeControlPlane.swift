@@ -180,12 +180,12 @@ final class FakeDuties: AgentDuties {
     let clock: AgentClock
     let startTakes: Duration
     let stopTakes: Duration
-    let startOutcome: ScriptsOutcome
-    let stopOutcome: ScriptsOutcome
+    let startOutcome: ScriptOutcome
+    let stopOutcome: ScriptOutcome
 
     init(
         _ simulation: Simulation, startTakes: Duration = .milliseconds(50), stopTakes: Duration = .milliseconds(20),
-        start: ScriptsOutcome = .succeeded, stop: ScriptsOutcome = .succeeded
+        start: ScriptOutcome = .succeeded, stop: ScriptOutcome = .succeeded
     ) {
         clock = AgentClock(simulation.clock)
         (self.startTakes, self.stopTakes, startOutcome, stopOutcome) = (startTakes, stopTakes, start, stop)
@@ -198,7 +198,7 @@ final class FakeDuties: AgentDuties {
         return "/home/coder/work"
     }
 
-    func runStartScripts() async -> ScriptsOutcome {
+    func runStartScripts() async -> ScriptOutcome {
         seen.withLock { $0.starts += 1 }
         try? await clock.sleep(startTakes)
         seen.withLock { $0.startsEnded += 1 }
@@ -208,7 +208,7 @@ final class FakeDuties: AgentDuties {
     func startCron() async { seen.withLock { $0.crons += 1 } }
     func stop() async { seen.withLock { $0.stops += 1 } }
 
-    func runStopScripts() async -> ScriptsOutcome {
+    func runStopScripts() async -> ScriptOutcome {
         seen.withLock { $0.stopScripts += 1 }
         try? await clock.sleep(stopTakes)
         return stopOutcome

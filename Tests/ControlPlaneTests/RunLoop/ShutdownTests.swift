@@ -60,8 +60,8 @@ private let down = ControlPlaneError(.unreachable, "down")
 
     @Test(
         arguments: [(.succeeded, .off), (.timedOut, .shutdownTimeout), (.failed, .shutdownError)]
-            as [(ScriptsOutcome, Coder_Agent_V2_Lifecycle.State)])
-    func saysHowTheStopScriptsEnded(_ outcome: ScriptsOutcome, _ state: Coder_Agent_V2_Lifecycle.State) throws {
+            as [(ScriptOutcome, Coder_Agent_V2_Lifecycle.State)])
+    func saysHowTheStopScriptsEnded(_ outcome: ScriptOutcome, _ state: Coder_Agent_V2_Lifecycle.State) throws {
         let life = try ready { FakeDuties($0, stop: outcome) }
         #expect(try life.shutdown())
         #expect(life.server.states == upToReady + [.shuttingDown, state])
@@ -69,8 +69,8 @@ private let down = ControlPlaneError(.unreachable, "down")
 
     @Test(
         arguments: [(.timedOut, .startTimeout), (.failed, .startError)]
-            as [(ScriptsOutcome, Coder_Agent_V2_Lifecycle.State)])
-    func saysHowTheStartScriptsEnded(_ outcome: ScriptsOutcome, _ state: Coder_Agent_V2_Lifecycle.State) throws {
+            as [(ScriptOutcome, Coder_Agent_V2_Lifecycle.State)])
+    func saysHowTheStartScriptsEnded(_ outcome: ScriptOutcome, _ state: Coder_Agent_V2_Lifecycle.State) throws {
         let simulation = Simulation()
         let life = Life(simulation, FakeControlPlane(simulation), duties: FakeDuties(simulation, start: outcome))
         try simulation.run("started") { life.server.acknowledged == [.created, .starting, state] }

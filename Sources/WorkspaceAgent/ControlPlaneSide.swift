@@ -1,0 +1,203 @@
+import AgentCore
+import AgentHTTP
+import AgentProto
+import AgentSocket
+import AsyncHTTPClient
+import BoundaryLog
+import ControlPlane
+import DRPC
+import Glibc
+import Logging
+import NIOCore
+
+/// The daemon's parts that exist only with a control plane, put together.
+struct ControlPlaneSide: Sendable {
+    /// What the parts are made of.
+    struct Foundation: Sendable {
+        var configuration: AgentConfiguration
+        var group: any EventLoopGroup
+        var executor: EventLoopTaskExecutor
+        var pool: BlockingPool
+        var runner: any CommandRunner
+        var metrics: MetricsRegistry
+        var health: HealthRegistry
+        var logger: Logger
+        var clock: AgentClock
+    }
+
+    let link: Link
+    let environment: EnvironmentBuilder
+    let manifest = CurrentManifest()
+    private let foundation: Foundation
+    private let url: String
+    private let subsystems: [Coder_Agent_V2_Startup.Subsystem]
+    private let probes: HTTPClient
+    private let runtime: LinkRuntime
+    private let scriptPool: BlockingPool
+
+    /// - Throws: ``CommandFailure`` for a setting that makes no sense.
+    init(_ settings: LinkSettings, _ foundation: Foundation) throws {
+        let configuration = foundation.configuration
+        var input = LinkConfiguration.Input()
+        input.url = settings.url
+        input.token = settings.token
+        input.tokenFile = settings.tokenFile
+        input.auth = settings.auth
+        input.headers = settings.headers
+        input.headerCommand = settings.headerCommand
+        input.caFile = settings.caFile
+        input.agentName = configuration.environment["CODER_AGENT_NAME"]
+        input.environment = configuration.environment
+        let checked: LinkConfiguration
+        do {
+            checked = try LinkConfiguration(input)
+            subsystems = try Subsystems.parse(configuration.environment["CODER_AGENT_SUBSYSTEM"])
+        } catch {
+            throw CommandFailure(message: "\(error)", code: 2)
+        }
+        self.foundation = foundation
+        url = settings.url
+        runtime = LinkRuntime(clock: foundation.clock, executor: foundation.executor, logger: foundation.logger)
+        let link = Link(
+            checked, group: foundation.group, pool: foundation.pool, clock: foundation.clock,
+            runner: foundation.runner, environment: configuration.environment, logger: foundation.logger)
+        self.link = link
+        environment = EnvironmentBuilder(
+            base: configuration.environment,
+            agent: AgentLayer(
+                url: settings.url, token: { link.tokens.last }, executable: ThisProgram.path,
+                scriptBinDirectory: ScriptRunner.binDirectory(state: Self.scriptState(configuration))),
+            logger: foundation.logger)
+        probes = HTTPClient(
+            eventLoopGroupProvider: .shared(foundation.group), configuration: HTTPAppProber.clientConfiguration)
+        scriptPool = BlockingPool(threads: 1)
+    }
+
+    private static func scriptState(_ configuration: AgentConfiguration) -> String {
+        "\(configuration.stateDirectory)/scripts"
+    }
+
+    /// The agent: one life after the other.
+    /// - Parameters:
+    ///   - connections: HTTP connections that are open, by kind.
+    ///   - boundary: what forwards boundary logs, if they are taken.
+    ///   - stopAcceptingWork, closeLocal: see ``ControlPlaneAgent``.
+    func agent(
+        connections: @escaping @Sendable () -> [String: Int64], boundary: (any DrainableRoutine)?,
+        stopAcceptingWork: @escaping @Sendable () async -> Void, closeLocal: @escaping @Sendable () async -> Void
+    ) -> ControlPlaneAgent {
+        let (rest, side) = (link.rest, self)
+        let reinit = ReinitWatcher(runtime: runtime) {
+            switch try await rest.reinit() {
+            case .never: throw ControlPlaneError(.http(409), "this workspace is never claimed")
+            case .event(let event):
+                ReinitNotice(workspaceID: event.workspaceID, reason: event.reason, ownerID: event.ownerID)
+            }
+        }
+        return ControlPlaneAgent(
+            runtime: runtime, reinit: reinit, stopAcceptingWork: stopAcceptingWork, closeLocal: closeLocal
+        ) {
+            await side.life(Connections(open: connections), boundary)
+        }
+    }
+
+    private func life(_ connections: Connections, _ boundary: (any DrainableRoutine)?) async -> AgentLife {
+        let f = foundation
+        let environment = f.configuration.environment
+        let user = (try? await scriptPool.run { LoginUser.current(environment: environment) })
+        let context = ScriptContext(
+            runner: f.runner, environment: self.environment,
+            user: user ?? LoginUser(home: f.configuration.directory, shell: "/bin/sh"), pool: scriptPool,
+            executor: f.executor, clock: f.clock)
+        let logs = LogStore(metrics: f.metrics, logger: f.logger)
+        let reports = ScriptReports(metrics: f.metrics, logger: f.logger)
+        let scripts = ScriptRunner(
+            configuration: .init(
+                logDirectory: f.configuration.logDirectory, stateDirectory: Self.scriptState(f.configuration)),
+            context: context, logs: logs, reports: reports, metrics: f.metrics, logger: f.logger)
+        let metadata = MetadataCollector(context: context, metrics: f.metrics, logger: f.logger)
+        let duties = WorkspaceDuties(
+            context: context, scripts: scripts, metadata: metadata, daemonEnvironment: environment, current: manifest,
+            logger: f.logger)
+        let routines: [any Routine] = [
+            FetchAnnouncementBanners(AnnouncementBanners(), runtime: runtime),
+            LogSender(store: logs, clock: f.clock),
+            ScriptReporter(reports: reports),
+            ReportConnections(ConnectionReports(runtime: runtime, metrics: f.metrics)),
+            metadata,
+            ResourcesMonitor(pool: f.pool, runtime: runtime),
+            ReportStats(source: connections, metrics: f.metrics, runtime: runtime),
+        ]
+        return AgentLife(
+            identity: .init(version: "v\(BuildInfo.version)", subsystems: subsystems), dialler: link.dialler,
+            duties: duties, prober: HTTPAppProber(client: probes), routines: routines + [boundary].compactMap { $0 },
+            runtime: runtime, metrics: f.metrics, health: f.health)
+    }
+
+    /// Ends what is left once the agent has.
+    func close() async {
+        try? await probes.shutdown()
+        await link.shutdown()
+        await scriptPool.shutdown()
+    }
+
+    private struct Connections: StatsSource {
+        var open: @Sendable () -> [String: Int64]
+        func openConnections() -> [String: Int64] { open() }
+    }
+}
+
+/// Passes app statuses to the agent of the moment.
+struct LinkForwarder: AppStatusForwarder {
+    let agent: ControlPlaneAgent
+
+    func updateAppStatus(
+        _ request: Coder_Agent_V2_UpdateAppStatusRequest
+    ) async throws -> Coder_Agent_V2_UpdateAppStatusResponse {
+        try await agent.updateAppStatus(request)
+    }
+}
+
+/// Forwards boundary logs over each connection.
+struct ForwardBoundaryLogs: DrainableRoutine {
+    let name = "boundary forwarder"
+    let atShutdown = RoutineShutdown.remains
+    let forwarder: BoundaryForwarder
+    let queue: DurableQueue
+
+    /// The control plane is well and does not take this batch.
+    private struct Refused: Error, CustomStringConvertible {
+        var cause: DRPCError
+        var description: String { cause.description }
+    }
+
+    func run(_ connection: any AgentConnection) async throws {
+        try await forwarder.run { request in
+            do {
+                _ = try await connection.call(AgentAPI.reportBoundaryLogs, request)
+            } catch let error as DRPCError {
+                guard case .remote = error.code, !error.isUnknownRPC, await Self.isWell(connection) else { throw error }
+                throw Refused(cause: error)
+            }
+        } classify: { error in
+            if error is Refused { return .refused }
+            if let error = error as? DRPCError, case .remote = error.code, !error.isUnknownRPC { return .transient }
+            return .link
+        }
+    }
+
+    /// An error's text does not tell a bad batch from a bad day of the control plane; whether it
+    /// answers something else does, so that no log is given up because of an outage.
+    private static func isWell(_ connection: any AgentConnection) async -> Bool {
+        do {
+            _ = try await connection.call(AgentAPI.getAnnouncementBanners, .init())
+            return true
+        } catch {
+            return false
+        }
+    }
+
+    var isDrained: Bool { queue.status.batches == 0 }
+
+    func drained() async { await forwarder.drained() }
+}
