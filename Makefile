@@ -26,9 +26,11 @@ format:
 bench: build
 	$(SWIFT) build -c release --package-path Benchmarks --product ProcessBench
 	$(SWIFT) build -c release --package-path Benchmarks --product SocketBench
+	$(SWIFT) build -c release --package-path Benchmarks --product YamuxBench
 	$(SWIFT) build -c release --package-path Benchmarks --product BoundaryBench
 	Benchmarks/.build/release/ProcessBench $(RELEASE)
 	Benchmarks/.build/release/SocketBench
+	Benchmarks/.build/release/YamuxBench
 	Benchmarks/.build/release/BoundaryBench
 
 proto: deps-proto

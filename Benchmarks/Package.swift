@@ -11,6 +11,7 @@ let package = Package(
         .package(name: "workspace-agent", path: ".."),
         .package(url: "https://github.com/apple/swift-nio.git", from: "2.101.2"),
         .package(url: "https://github.com/apple/swift-log.git", from: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-protobuf.git", from: "1.39.0", traits: []),
     ],
     targets: [
         // Drives the release binary and needs nothing else.
@@ -33,6 +34,17 @@ let package = Package(
                 .product(name: "BoundaryLog", package: "workspace-agent"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "Logging", package: "swift-log"),
+            ],
+            swiftSettings: strict
+        ),
+        .executableTarget(
+            name: "YamuxBench",
+            dependencies: [
+                .product(name: "DRPC", package: "workspace-agent"),
+                .product(name: "Yamux", package: "workspace-agent"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             swiftSettings: strict
         ),

@@ -10,17 +10,10 @@ let swift: [SwiftSetting] = [
 let linker: [LinkerSetting] = [.unsafeFlags(["-sanitize=fuzzer,address", "-use-ld=lld"])]
 
 func fuzzer(_ name: String, _ modules: [String], _ more: [Target.Dependency] = []) -> Target {
-func fuzzer(_ name: String, of library: String = "DRPC") -> Target {
     .executableTarget(
         name: name,
         dependencies: modules.map { .product(name: $0, package: "workspace-agent") }
             + [.product(name: "NIOCore", package: "swift-nio")] + more,
-        dependencies: [
-            .product(name: "DRPC", package: "workspace-agent"),
-            .product(name: "WebSockets", package: "workspace-agent"),
-            .product(name: "NIOCore", package: "swift-nio"),
-            .product(name: library, package: "workspace-agent"), .product(name: "NIOCore", package: "swift-nio"),
-        ],
         swiftSettings: swift, linkerSettings: linker)
 }
 
@@ -36,9 +29,8 @@ let package = Package(
         fuzzer("ServerFuzz", ["DRPC"]),
         fuzzer("HandlerFuzz", ["DRPC", "AgentSocket"], [.product(name: "NIOEmbedded", package: "swift-nio")]),
         fuzzer("WebSocketFuzz", ["WebSockets"]),
+        fuzzer("YamuxFuzz", ["Yamux"]),
         // Compares with the generated types, which are not public: links to them lie beside it.
         fuzzer("BoundaryFuzz", ["BoundaryLog"], [.product(name: "SwiftProtobuf", package: "swift-protobuf")]),
     ]
-    targets: [fuzzer("FrameFuzz"), fuzzer("ServerFuzz"), fuzzer("WebSocketFuzz")]
-    targets: [fuzzer("FrameFuzz"), fuzzer("ServerFuzz"), fuzzer("YamuxFuzz", of: "Yamux")]
 )

@@ -7,8 +7,6 @@ import sys
 vectors = pathlib.Path(__file__).resolve().parent.parent / "Tests" / "DRPCTests" / "Vectors"
 out = pathlib.Path(sys.argv[1])
 for name in ("FrameFuzz", "ServerFuzz", "HandlerFuzz", "WebSocketFuzz", "YamuxFuzz", "BoundaryFuzz"):
-for name in ("FrameFuzz", "ServerFuzz", "WebSocketFuzz"):
-for name in ("FrameFuzz", "ServerFuzz", "YamuxFuzz"):
     (out / name).mkdir(parents=True, exist_ok=True)
 
 frames = json.loads((vectors / "drpc_frames.json").read_text())
