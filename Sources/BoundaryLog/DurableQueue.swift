@@ -222,7 +222,7 @@ public final class DurableQueue: Sendable {
     public func acknowledge(through id: Int64) {
         let idle = state.withLock { state in
             state.doneThrough = max(state.doneThrough ?? 0, id)
-            return state.thread == .idle
+            return state.thread == .idle || state.thread == .failing
         }
         if idle { wakeThread() }
     }

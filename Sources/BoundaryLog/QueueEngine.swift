@@ -66,7 +66,12 @@ struct QueueEngine {
         for var chunk in chunks {
             chunk.firstID = nextID
             nextID += Int64(chunk.batches)
-            held.append(chunk)
+            // Small ones together: each is a transaction.
+            if let last = held.indices.last, held[last].bytes + chunk.bytes <= Limits.chunkBytes {
+                held[last].append(chunk)
+            } else {
+                held.append(chunk)
+            }
         }
         self.closing = closing
         if let done {
@@ -283,7 +288,10 @@ struct QueueEngine {
 
     private mutating func adopt(_ fresh: QueueDatabase) throws {
         let totals = try fresh.totals()
-        if unopenedSince != nil, readThrough > 0, totals.batches > 0 {
+        if unopenedSince == nil {
+            // A commit that failed may have reached the disk all the same.
+            forget(through: totals.lastID)
+        } else if readThrough > 0, totals.batches > 0 {
             // Newer batches went out of memory before these could be read; they are next now, and
             // acknowledging the others must not delete them.
             nextID = try fresh.moveBehind(nextID - 1) + 1

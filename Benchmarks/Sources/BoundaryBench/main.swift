@@ -121,9 +121,11 @@ let queue = try DurableQueue(
     configuration: .init(directory: directory), clock: AgentClock(ContinuousClock()), metrics: metrics,
     registry: registry, logger: logger)
 let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-let proxy = BoundaryProxy(configuration: .init(path: path), queue: queue, group: group, metrics: metrics, logger: logger)
+let proxy = BoundaryProxy(
+    configuration: .init(path: path), queue: queue, group: group, metrics: metrics, logger: logger)
 try proxy.bind()
-let running = Task { try await proxy.run() }
+// Detached: this thread writes and would keep the main actor to itself.
+let running = Task.detached { try await proxy.run() }
 
 print("batches of 10 logs, \(sample.count) bytes each, one writer as fast as it can")
 print(
