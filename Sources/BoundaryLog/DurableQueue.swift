@@ -185,6 +185,16 @@ public final class DurableQueue: Sendable {
         return taken
     }
 
+    /// Whether more comes than a disk that works takes: a quarter of the staging area is in use. Writers
+    /// that wait a moment then lose nothing.
+    public var isCrowded: Bool {
+        state.withLock { state in
+            state.status.trouble == nil && !state.closing
+                && (state.staged.bytes * 4 > configuration.maximumStagedBytes
+                    || state.staged.batches * 4 > configuration.maximumStagedBatches)
+        }
+    }
+
     private func hasRoom(_ state: State, _ size: Int) -> Bool {
         !state.closing
             && state.staged.batches < configuration.maximumStagedBatches

@@ -202,12 +202,16 @@ struct QueueEngine {
         }
         for waiter in dropped.waiters { waiter.resume() }
         let now = clock.now()
+        // As full as makes no difference: the largest batch would not fit.
+        let isFull =
+            stored.batches + held.reduce(0) { $0 + $1.batches } >= configuration.maximumBatches
+            || stored.bytes + held.reduce(0) { $0 + $1.bytes } + Limits.frameBytes > configuration.maximumBytes
         if dropped.count > toldDrops.count, toldDrops.at.map({ now >= $0 + .seconds(10) }) ?? true {
             logger.error(
                 "boundary logs were dropped",
                 metadata: [
                     "batches": "\(dropped.count - toldDrops.count)", "batches_in_all": "\(dropped.count)",
-                    "reason": "\(trouble ?? "the queue is full")",
+                    "reason": "\(trouble ?? (isFull ? "the queue is full" : "more came than the disk takes"))",
                 ])
             toldDrops = (dropped.count, now)
         }
