@@ -37,6 +37,9 @@ final class BoundaryIntake: Sendable {
         }
     }
 
+    /// Whether it is better to read a little later.
+    var isCrowded: Bool { queue.isCrowded }
+
     func reject(_ reason: BoundaryMetrics.Rejection) { metrics.rejectedFrame(reason) }
 
     private func note(_ summary: BatchSummary, _ payload: UnsafeRawBufferPointer) {
@@ -48,14 +51,17 @@ final class BoundaryIntake: Sendable {
 }
 
 /// One connection of boundary: bytes in, frames to the intake. Nothing is ever written back.
-final class BoundaryConnection: ChannelInboundHandler {
+final class BoundaryConnection: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
+    typealias OutboundIn = Never
 
     private let intake: BoundaryIntake
     private let logger: Logger
     private var codec = FrameCodec()
     private var bad = 0
     private var reads = 0
+    /// Looks left, 2 ms apart, before it is read although the disk is behind.
+    private var patience = Limits.pauseMilliseconds / 2
 
     /// Asks a connection to close once nothing more comes; it is closed after ``Limits/drainTurns``
     /// whatever comes.
@@ -85,6 +91,21 @@ final class BoundaryConnection: ChannelInboundHandler {
             }
             logger.warning("closed a boundary connection", metadata: ["reason": "\(error)"])
             context.close(promise: nil)
+        }
+    }
+
+    /// Asked before each read of the socket.
+    func read(context: ChannelHandlerContext) {
+        guard intake.isCrowded else {
+            patience = Limits.pauseMilliseconds / 2
+            return context.read()
+        }
+        guard patience > 0 else { return context.read() }
+        patience -= 1
+        let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
+        context.eventLoop.scheduleTask(in: .milliseconds(2)) {
+            let (handler, context) = bound.value
+            handler.read(context: context)
         }
     }
 

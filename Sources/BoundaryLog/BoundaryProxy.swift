@@ -80,7 +80,7 @@ public final class BoundaryProxy: Service {
         let server = try await ServerBootstrap(group: group)
             // Frames are small and come in a stream: a read takes many of them.
             .childChannelOption(.recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: 64 << 10))
-            .childChannelOption(.maxMessagesPerRead, value: 4)
+            .childChannelOption(.maxMessagesPerRead, value: 1)
             .childChannelInitializer { self.serve($0) }
             .withBoundSocket(listener.descriptor).get()
         listener.restoreBacklog()

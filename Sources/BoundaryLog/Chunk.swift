@@ -26,6 +26,13 @@ struct Chunk: Sendable {
         self.logs += logs
     }
 
+    /// Adds the batches that follow its own.
+    mutating func append(_ next: Chunk) {
+        entries += next.entries
+        payload += next.payload
+        logs += next.logs
+    }
+
     /// Removes its batches up to this one.
     mutating func drop(through id: Int64) -> (batches: Int, bytes: Int) {
         let count = min(entries.count, Int(clamping: max(0, id - firstID + 1)))

@@ -185,6 +185,16 @@ public final class DurableQueue: Sendable {
         return taken
     }
 
+    /// Whether more comes than a disk that works takes: a quarter of the staging area is in use. Writers
+    /// that wait a moment then lose nothing.
+    public var isCrowded: Bool {
+        state.withLock { state in
+            state.status.trouble == nil && !state.closing
+                && (state.staged.bytes * 4 > configuration.maximumStagedBytes
+                    || state.staged.batches * 4 > configuration.maximumStagedBatches)
+        }
+    }
+
     private func hasRoom(_ state: State, _ size: Int) -> Bool {
         !state.closing
             && state.staged.batches < configuration.maximumStagedBatches
@@ -222,7 +232,7 @@ public final class DurableQueue: Sendable {
     public func acknowledge(through id: Int64) {
         let idle = state.withLock { state in
             state.doneThrough = max(state.doneThrough ?? 0, id)
-            return state.thread == .idle
+            return state.thread == .idle || state.thread == .failing
         }
         if idle { wakeThread() }
     }

@@ -9,6 +9,9 @@ public enum Limits {
     /// Times, 10 ms apart, that a connection is looked at while the proxy stops; it is closed when
     /// nothing came in between, and at the last.
     public static let drainTurns = 50
+    /// Milliseconds for which a connection is not read while more comes than the disk takes. Then it is read
+    /// all the same, and what has no room is dropped: a disk that hangs must not hold a writer up.
+    public static let pauseMilliseconds = 2_000
     /// Sessions whose sequence numbers are remembered. At the limit the half that has been silent
     /// longest is forgotten: a hole across that moment is not counted.
     public static let sessions = 1_024

@@ -66,7 +66,12 @@ struct QueueEngine {
         for var chunk in chunks {
             chunk.firstID = nextID
             nextID += Int64(chunk.batches)
-            held.append(chunk)
+            // Small ones together: each is a transaction.
+            if let last = held.indices.last, held[last].bytes + chunk.bytes <= Limits.chunkBytes {
+                held[last].append(chunk)
+            } else {
+                held.append(chunk)
+            }
         }
         self.closing = closing
         if let done {
@@ -197,12 +202,16 @@ struct QueueEngine {
         }
         for waiter in dropped.waiters { waiter.resume() }
         let now = clock.now()
+        // As full as makes no difference: the largest batch would not fit.
+        let isFull =
+            stored.batches + held.reduce(0) { $0 + $1.batches } >= configuration.maximumBatches
+            || stored.bytes + held.reduce(0) { $0 + $1.bytes } + Limits.frameBytes > configuration.maximumBytes
         if dropped.count > toldDrops.count, toldDrops.at.map({ now >= $0 + .seconds(10) }) ?? true {
             logger.error(
                 "boundary logs were dropped",
                 metadata: [
                     "batches": "\(dropped.count - toldDrops.count)", "batches_in_all": "\(dropped.count)",
-                    "reason": "\(trouble ?? "the queue is full")",
+                    "reason": "\(trouble ?? (isFull ? "the queue is full" : "more came than the disk takes"))",
                 ])
             toldDrops = (dropped.count, now)
         }
@@ -283,7 +292,10 @@ struct QueueEngine {
 
     private mutating func adopt(_ fresh: QueueDatabase) throws {
         let totals = try fresh.totals()
-        if unopenedSince != nil, readThrough > 0, totals.batches > 0 {
+        if unopenedSince == nil {
+            // A commit that failed may have reached the disk all the same.
+            forget(through: totals.lastID)
+        } else if readThrough > 0, totals.batches > 0 {
             // Newer batches went out of memory before these could be read; they are next now, and
             // acknowledging the others must not delete them.
             nextID = try fresh.moveBehind(nextID - 1) + 1

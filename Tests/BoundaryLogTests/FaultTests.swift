@@ -81,11 +81,11 @@ import Testing
         let directory = try TemporaryDirectory()
         let configuration = TestQueue.configuration(directory)
         let test = try TestQueue(configuration)
-        let count = 800
+        let count = 400
         for number in 0..<count { #expect(test.add(request("s", number, logs: 2, padding: 12_000))) }
         try await test.stored()
         let bytes = size(configuration.path)
-        #expect(bytes > 8 << 20, "the first checkpoint was made")
+        #expect(bytes > 4 << 20, "the first checkpoint was made")
         for offset in stride(from: bytes / 4 & ~4_095, to: bytes / 2, by: 4_096) {
             try overwrite(configuration.path, at: offset, [UInt8](repeating: 0x5A, count: 4_096))
         }
@@ -93,11 +93,12 @@ import Testing
             _ = await test.queue.read(after: 0, batches: 100_000, bytes: .max)
             return test.queue.status.setAside != nil && test.queue.status.trouble == nil
         }
-        let numbers = try await test.numbers()
-        #expect(numbers == numbers.sorted())
+        // Not decoded: a debug build takes a microsecond for each byte of text.
+        let left = await test.read().map(\.id)
+        #expect(left == left.sorted() && Set(left).count == left.count)
         let lost = test.metric(#"batches_dropped_total{reason="queue_damaged"}"#)
-        print("damage while open: \(numbers.count) of \(count) left, \(lost) counted as lost")
-        #expect(lost > 0 && test.queue.status.batches + lost == count)
+        print("damage while open: \(left.count) of \(count) left, \(lost) counted as lost")
+        #expect(lost > 0 && left.count + lost == count && test.queue.status.batches == left.count)
         #expect(test.metric(#"logs_dropped_total{reason="queue_damaged"}"#) == 2 * lost)
         #expect(test.add(request("s", 10_000)))
         try await test.stored()

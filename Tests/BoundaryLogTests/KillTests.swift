@@ -18,7 +18,9 @@ import Testing
             let moment = Int.random(in: 20...400, using: &random)
             // Control plane away, there, or dropped all the time.
             let link = life % 3
-            await #expect(processExitsWith: .signal(SIGKILL)) { [path = directory.path as String, life = life as Int, moment = moment as Int, link = link as Int] in
+            let path = directory.path
+            await #expect(processExitsWith: .signal(SIGKILL)) {
+                [path = path as String, life = life as Int, moment = moment as Int, link = link as Int] in
                 try await Self.live(path, life, moment, link)
             }
         }

@@ -36,6 +36,11 @@ func withProxy(
     let run = Task { try await proxy.run() }
     let result: Result<Void, any Error>
     do {
+        // Tests that block in writes may take all threads that the service needs to begin.
+        var first: RawConnection? = try RawConnection(unix: path)
+        try await eventually("it serves") { first != nil && proxy.connections == 1 }
+        first = nil
+        try await eventually("the first is gone") { proxy.connections == 0 }
         try await body(TestProxy(path: path, test: test, proxy: proxy))
         result = .success(())
     } catch {
@@ -146,7 +151,8 @@ func withProxy(
                 let expected = min(writers.count, 4)
                 try await eventually("served") { served.test.queue.status.batches == expected }
             }
-            if count > 4 { #expect(try writers[4].isAtEnd()) }
+            // A reset where it had written already.
+            if count > 4 { #expect((try? writers[4].isAtEnd()) ?? true) }
             #expect(served.proxy.connections == min(count, 4))
         }
     }
@@ -222,6 +228,24 @@ func withProxy(
                 served.test.metric(#"batches_dropped_total{reason="buffer_full"}"#) == total - 100
             }
             #expect(served.test.queue.status.batches == 100)
+        }
+    }
+
+    /// A disk that is slower than the writer: a pause, and nothing is lost. One that hangs is worse:
+    /// the writer goes on after ``Limits/pauseMilliseconds``.
+    @Test func aBurstWaitsForTheDisk() async throws {
+        try await withProxy(configure: {
+            $0.maximumStagedBytes = 1 << 20
+            $0.commitInterval = .milliseconds(30)
+        }) { served in
+            let writer = try served.connect()
+            let total = 5_000
+            let one = Data(frame(request("s", 1, padding: 900)))
+            var bytes = Data()
+            for _ in 0..<total { bytes += one }
+            try writer.send(bytes)
+            try await eventually("all is taken in") { served.test.queue.status.batches == total }
+            #expect(served.test.queue.status.dropped == 0)
         }
     }
 

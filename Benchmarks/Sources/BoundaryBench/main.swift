@@ -121,14 +121,17 @@ let queue = try DurableQueue(
     configuration: .init(directory: directory), clock: AgentClock(ContinuousClock()), metrics: metrics,
     registry: registry, logger: logger)
 let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-let proxy = BoundaryProxy(configuration: .init(path: path), queue: queue, group: group, metrics: metrics, logger: logger)
+let proxy = BoundaryProxy(
+    configuration: .init(path: path), queue: queue, group: group, metrics: metrics, logger: logger)
 try proxy.bind()
-let running = Task { try await proxy.run() }
+// Detached: this thread writes and would keep the main actor to itself.
+let running = Task.detached { try await proxy.run() }
 
 print("batches of 10 logs, \(sample.count) bytes each, one writer as fast as it can")
 print(
     "floor, bytes thrown away   \(Int(Double(count) / floorTime)) batches/s, \(rounded(floorCPU / Double(count) * 1e6)) µs of CPU each"
 )
+var droppedBefore = 0
 for round in 1...3 {
     let before = residentMiB()
     let start = seconds(CLOCK_MONOTONIC)
@@ -136,7 +139,7 @@ for round in 1...3 {
     let descriptor = connected(path)
     let writerCPU = writeAll(descriptor, bytes)
     close(descriptor)
-    while queue.status.batches + queue.status.dropped < count { poll(nil, 0, 1) }
+    while queue.status.batches + queue.status.dropped - droppedBefore < count { poll(nil, 0, 1) }
     let taken = seconds(CLOCK_MONOTONIC) - start
     while queue.status.stagedBatches > 0 { poll(nil, 0, 1) }
     let stored = seconds(CLOCK_MONOTONIC) - start
@@ -146,8 +149,9 @@ for round in 1...3 {
         "round \(round): taken in          \(Int(Double(count) / taken)) batches/s (promised ≥ 75000), \(rounded(taken / floorTime))x the floor's time; on disk \(Int(Double(count) / stored))/s"
     )
     print(
-        "         dropped \(status.dropped) of \(count), CPU \(rounded(cpu)) µs a batch (promised ≤ 20), RSS \(rounded(before)) → \(rounded(residentMiB())) MiB"
+        "         dropped \(status.dropped - droppedBefore) of \(count), CPU \(rounded(cpu)) µs a batch (promised ≤ 20), RSS \(rounded(before)) → \(rounded(residentMiB())) MiB"
     )
+    droppedBefore = status.dropped
     queue.acknowledge(through: .max)
     await queue.drained()
 }
