@@ -1,0 +1,284 @@
+import AgentCore
+import AgentProto
+import ControlPlane
+import DRPC
+import FoundationEssentials
+import SwiftProtobuf
+import Synchronization
+
+/// The whole service `coder.agent.v2.Agent` for one agent, answered as a control plane does: every
+/// call is checked, recorded, and subject to the planned ``Faults``.
+package final class AgentService: Sendable {
+    /// What the service answers.
+    package struct Configuration: Sendable {
+        package var manifest: SimulatedManifest
+        /// Encoded size that the manifest is padded to with opaque bytes; nil for none
+        /// (``Limits/manifestPaddingBytes``).
+        package var manifestBytes: Int?
+        package var banners: [Coder_Agent_V2_BannerConfig] = []
+        /// Time between reports of statistics.
+        package var statsInterval: Duration = .seconds(30)
+        /// Bytes of log text after which `log_limit_exceeded` is answered; nil for no limit.
+        package var logLimit: Int?
+        /// Default: 20 datapoints, one each 10 s, memory and the root volume.
+        package var resources: Coder_Agent_V2_GetResourcesMonitoringConfigurationResponse
+
+        package init(manifest: SimulatedManifest) {
+            self.manifest = manifest
+            resources = .init()
+            resources.config.numDatapoints = 20
+            resources.config.collectionIntervalSeconds = 10
+            resources.memory.enabled = true
+            var root = Coder_Agent_V2_GetResourcesMonitoringConfigurationResponse.Volume()
+            root.enabled = true
+            root.path = "/"
+            resources.volumes = [root]
+        }
+    }
+
+    /// A connection as its calls see it.
+    package struct Link: Sendable {
+        /// From 1.
+        package var connection: Int
+        package var version: APIVersion
+        /// Cuts the connection without a word.
+        package var cut: @Sendable () -> Void
+
+        package init(connection: Int, version: APIVersion, cut: @escaping @Sendable () -> Void) {
+            self.connection = connection
+            self.version = version
+            self.cut = cut
+        }
+    }
+
+    private struct State {
+        var configuration: Configuration
+        var plane: ControlPlaneState
+    }
+
+    package let recorder: Recorder
+    package let faults: Faults
+    private let state: Mutex<State>
+    private let clock: AgentClock
+
+    package init(configuration: Configuration, recorder: Recorder, faults: Faults = Faults(), clock: AgentClock) {
+        self.recorder = recorder
+        self.faults = faults
+        self.clock = clock
+        state = Mutex(
+            State(
+                configuration: configuration,
+                plane: ControlPlaneState(
+                    manifest: configuration.manifest.message, logLimit: configuration.logLimit)))
+    }
+
+    /// What is answered from now on. A new manifest reaches the agent with its next connection.
+    package func reconfigure(_ change: (inout Configuration) -> Void) {
+        state.withLock { state in
+            change(&state.configuration)
+            state.plane.manifest = state.configuration.manifest.message
+            state.plane.logLimit = state.configuration.logLimit
+        }
+    }
+
+    /// The manifest that is handed out.
+    package var manifest: Coder_Agent_V2_Manifest { state.withLock { $0.configuration.manifest.message } }
+
+    /// Bytes of log text taken so far.
+    package var logBytes: Int { state.withLock { $0.plane.logBytes } }
+
+    /// The rpcs that a connection has; those that its version lacks are unknown to it.
+    package func router(_ link: Link) -> Router {
+        var router = Router()
+        add(AgentAPI.getManifest, link, to: &router) { state, _ in Self.manifest(state.configuration) }
+        add(AgentAPI.getServiceBanner, link, to: &router) { state, _ in
+            var banner = Coder_Agent_V2_ServiceBanner()
+            if let first = state.configuration.banners.first {
+                banner.enabled = first.enabled
+                banner.message = first.message
+                banner.backgroundColor = first.backgroundColor
+            }
+            return banner
+        }
+        add(AgentAPI.getAnnouncementBanners, link, to: &router) { state, _ in
+            var response = Coder_Agent_V2_GetAnnouncementBannersResponse()
+            response.announcementBanners = state.configuration.banners
+            return response
+        }
+        addReports(link, to: &router)
+        addScripts(link, to: &router)
+        addResources(link, to: &router)
+        addSubAgents(link, to: &router)
+        return router
+    }
+
+    private func addReports(_ link: Link, to router: inout Router) {
+        add(AgentAPI.updateStats, link, to: &router) { state, _ in
+            var response = Coder_Agent_V2_UpdateStatsResponse()
+            response.reportInterval = Google_Protobuf_Duration(state.configuration.statsInterval)
+            return response
+        }
+        add(AgentAPI.updateLifecycle, link, to: &router) { state, request in
+            try state.plane.updateLifecycle(request, connection: link.connection)
+        }
+        add(AgentAPI.batchUpdateAppHealths, link, to: &router) { state, request in
+            try state.plane.updateHealths(request)
+            return .init()
+        }
+        add(AgentAPI.updateStartup, link, to: &router) { state, request in try state.plane.updateStartup(request) }
+        add(AgentAPI.batchUpdateMetadata, link, to: &router) { state, request in
+            try state.plane.updateMetadata(request)
+            return .init()
+        }
+        add(AgentAPI.reportConnection, link, to: &router) { state, request in
+            try state.plane.reportConnection(request)
+            return .init()
+        }
+        add(AgentAPI.reportBoundaryLogs, link, to: &router) { state, request in
+            try state.plane.reportBoundaryLogs(request)
+            return .init()
+        }
+        if link.version.hasAppStatus {
+            add(AgentAPI.updateAppStatus, link, to: &router) { state, request in
+                try state.plane.updateAppStatus(request)
+                return .init()
+            }
+        }
+    }
+
+    private func addScripts(_ link: Link, to router: inout Router) {
+        add(AgentAPI.batchCreateLogs, link, to: &router) { state, request in try state.plane.createLogs(request) }
+        add(AgentAPI.scriptCompleted, link, to: &router) { state, request in
+            try state.plane.scriptCompleted(request)
+            return .init()
+        }
+    }
+
+    private func addResources(_ link: Link, to router: inout Router) {
+        add(AgentAPI.getResourcesMonitoringConfiguration, link, to: &router) { state, _ in
+            state.configuration.resources
+        }
+        add(AgentAPI.pushResourcesMonitoringUsage, link, to: &router) { state, request in
+            try state.plane.pushResources(request, datapoints: state.configuration.resources.config.numDatapoints)
+            return .init()
+        }
+    }
+
+    private func addSubAgents(_ link: Link, to router: inout Router) {
+        add(AgentAPI.createSubAgent, link, to: &router) { state, request in try state.plane.createSubAgent(request) }
+        add(AgentAPI.deleteSubAgent, link, to: &router) { state, request in
+            try state.plane.deleteSubAgent(request)
+            return .init()
+        }
+        add(AgentAPI.listSubAgents, link, to: &router) { state, _ in
+            var response = Coder_Agent_V2_ListSubAgentsResponse()
+            response.agents = state.plane.subAgents
+            return response
+        }
+    }
+
+    private func add<Request, Response>(
+        _ method: Method<Request, Response>, _ link: Link, to router: inout Router,
+        _ answer: @escaping @Sendable (inout State, Request) throws -> Response
+    ) {
+        let rpc = rpcName(method)
+        router.unary(method) { [self] request, _ in
+            let fault = faults.takeCall(rpc)
+            switch fault {
+            case .fail(let code, let text):
+                recorder.call(rpc: rpc, connection: link.connection, request: request, outcome: .faulted)
+                throw DRPCError(.remote(code), text)
+            case .unimplemented:
+                recorder.call(rpc: rpc, connection: link.connection, request: request, outcome: .faulted)
+                throw DRPCError(.remote(DRPCError.unimplementedCode), "Unimplemented")
+            case .hang:
+                recorder.call(rpc: rpc, connection: link.connection, request: request, outcome: .faulted)
+                try await Self.hang()
+            case .drop(recorded: false):
+                link.cut()
+                try await Self.hang()
+            case .drop(recorded: true), .delay, nil:
+                break
+            }
+            let result = perform(rpc, link, request, answer)
+            if case .delay(let time) = fault { try await clock.sleep(time) }
+            if case .drop = fault {
+                link.cut()
+                try await Self.hang()
+            }
+            return try result.get()
+        }
+    }
+
+    /// Answers and records in one step, so that the record has the order in which calls took effect.
+    private func perform<Request: Message, Response>(
+        _ rpc: String, _ link: Link, _ request: Request, _ answer: (inout State, Request) throws -> Response
+    ) -> Result<Response, DRPCError> {
+        state.withLock { state in
+            let result: Result<Response, DRPCError>
+            var outcome = RecordedCall.Outcome.answered
+            do {
+                result = .success(try answer(&state, request))
+            } catch {
+                let text = (error as? Refusal)?.text ?? "\(error)"
+                outcome = .refused(text)
+                result = .failure(DRPCError(.remote(0), text))
+            }
+            recorder.call(rpc: rpc, connection: link.connection, request: request, outcome: outcome)
+            return result
+        }
+    }
+
+    /// Waits for the end of the call's connection, or that its client gives it up.
+    private static func hang() async throws -> Never {
+        let (never, end) = AsyncStream.makeStream(of: Void.self)
+        defer { end.finish() }
+        for await _ in never {}
+        throw CancellationError()
+    }
+
+    // MARK: The manifest's size
+
+    private static func manifest(_ configuration: Configuration) -> Coder_Agent_V2_Manifest {
+        let manifest = configuration.manifest.message
+        guard let target = configuration.manifestBytes else { return manifest }
+        return pad(manifest, to: min(target, Limits.manifestPaddingBytes))
+    }
+
+    /// Puts bytes that nobody reads into the map of relays, which is what makes real manifests large.
+    static func pad(_ manifest: Coder_Agent_V2_Manifest, to target: Int) -> Coder_Agent_V2_Manifest {
+        func size(_ manifest: Coder_Agent_V2_Manifest) -> Int {
+            (try? manifest.serializedBytes() as [UInt8])?.count ?? 0
+        }
+        var padded = manifest
+        var padding = target - size(manifest)
+        // The lengths of what lies around the padding take some bytes, how many depends on them.
+        for _ in 0..<4 where padding > 0 {
+            padded.derpMap = relays(padding)
+            let excess = size(padded) - target
+            if excess == 0 { break }
+            padding -= excess
+        }
+        return padded
+    }
+
+    private static func relays(_ padding: Int) -> Coder_Tailnet_V2_DERPMap {
+        // Field 1000, bytes: far from any that has a meaning.
+        var bytes: [UInt8] = [0xc2, 0x3e]
+        var length = padding
+        while length >= 0x80 {
+            bytes.append(UInt8(truncatingIfNeeded: length) | 0x80)
+            length >>= 7
+        }
+        bytes.append(UInt8(truncatingIfNeeded: length))
+        bytes += [UInt8](repeating: 0x78, count: padding)
+        return (try? Coder_Tailnet_V2_DERPMap(serializedBytes: bytes)) ?? .init()
+    }
+}
+
+extension Google_Protobuf_Duration {
+    init(_ duration: Duration) {
+        let (seconds, attoseconds) = duration.components
+        self.init(seconds: seconds, nanos: Int32(truncatingIfNeeded: attoseconds / 1_000_000_000))
+    }
+}
