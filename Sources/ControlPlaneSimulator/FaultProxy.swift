@@ -6,7 +6,7 @@ import Synchronization
 
 /// A TCP proxy between an agent and its server that does to connections what networks do.
 ///
-/// Every command takes effect for all connections that are open. Back-pressure goes through: what
+/// Every command takes effect for all connections that are open, and has when it returns. Back-pressure goes through: what
 /// one side doesn't read, the other can't send beyond ``Limits/proxyBufferBytes``.
 package final class FaultProxy: Sendable {
     /// One of the two ways.
@@ -75,25 +75,25 @@ package final class FaultProxy: Sendable {
     }
 
     /// Ends every connection with a FIN both ways.
-    package func cut() { each { $0.end(reset: false) } }
+    package func cut() async { await each { $0.end(reset: false) } }
 
     /// Ends every connection with a RST both ways.
-    package func reset() { each { $0.end(reset: true) } }
+    package func reset() async { await each { $0.end(reset: true) } }
 
     /// Moves nothing any more, neither bytes nor ends, on new connections neither: what a dead network
     /// looks like to both sides. Undone by ``resume()``.
-    package func stall() { change { $0.stalled = true } }
+    package func stall() async { await change { $0.stalled = true } }
 
     /// Moves on what waited since ``stall()``.
-    package func resume() { change { $0.stalled = false } }
+    package func resume() async { await change { $0.stalled = false } }
 
     /// Holds every byte back for this time, in order. Zero undoes it.
-    package func delay(_ time: Duration) { change { $0.delay = TimeAmount(time) } }
+    package func delay(_ time: Duration) async { await change { $0.delay = TimeAmount(time) } }
 
     /// Each connection, open or new, is cut (or reset) once so many bytes went this way, counted
     /// from now on; those past them are lost. nil undoes it.
-    package func cut(after bytes: Int?, _ direction: Direction, reset: Bool = false) {
-        change { $0.cutAfter[direction] = bytes.map { ($0, reset) } }
+    package func cut(after bytes: Int?, _ direction: Direction, reset: Bool = false) async {
+        await change { $0.cutAfter[direction] = bytes.map { ($0, reset) } }
     }
 
     /// Closes the listener and every connection.
@@ -103,20 +103,21 @@ package final class FaultProxy: Sendable {
             return state.listener.take()
         }
         try? await listener?.close()
-        each { $0.end(reset: false) }
+        await each { $0.end(reset: false) }
     }
 
-    private func change(_ body: (inout ProxySettings) -> Void) {
+    private func change(_ body: (inout ProxySettings) -> Void) async {
         let settings = state.withLock { state in
             body(&state.settings)
-            state.settings.version += 1
             return state.settings
         }
-        each { $0.apply(settings) }
+        await each { $0.apply(settings) }
     }
 
-    private func each(_ body: @escaping @Sendable (ProxyPair) -> Void) {
-        for pair in state.withLock({ Array($0.pairs.values) }) { pair.eventLoop.execute { body(pair.value) } }
+    private func each(_ body: @escaping @Sendable (ProxyPair) -> Void) async {
+        for pair in state.withLock({ Array($0.pairs.values) }) {
+            try? await pair.eventLoop.submit { body(pair.value) }.get()
+        }
     }
 
     private func take(_ client: any Channel) throws {
@@ -158,8 +159,6 @@ struct ProxySettings: Sendable {
     var stalled = false
     var delay = TimeAmount.zero
     var cutAfter: [FaultProxy.Direction: (bytes: Int, reset: Bool)] = [:]
-    /// Goes up with each change, so that a byte count is begun anew.
-    var version = 0
 }
 
 /// The two ends of one connection and what is on its way between them. Used on one event loop.

@@ -101,7 +101,7 @@ struct FaultProxyTests {
         #expect(network.proxy.accepted == 1 && network.proxy.open == 1)
         try await server.close()
         try await eventually("both ends are gone") { network.proxy.open == 0 }
-        try await client.close()
+        try? await client.close()
         try await network.stop()
     }
 
@@ -109,12 +109,12 @@ struct FaultProxyTests {
     func cut() async throws {
         let network = try await Network()
         let (client, clientEnd, _, serverEnd) = try await network.pair()
-        network.proxy.cut()
+        await network.proxy.cut()
         try await eventually("both see it") {
             clientEnd.seen.withLock { $0.inputClosed } && serverEnd.seen.withLock { $0.inputClosed }
         }
         #expect(!clientEnd.seen.withLock { $0.failed })
-        try await client.close()
+        try? await client.close()
         try await network.stop()
     }
 
@@ -122,7 +122,7 @@ struct FaultProxyTests {
     func reset() async throws {
         let network = try await Network()
         let (_, clientEnd, _, serverEnd) = try await network.pair()
-        network.proxy.reset()
+        await network.proxy.reset()
         try await eventually("both see it") {
             clientEnd.seen.withLock { $0.closed && $0.failed } && serverEnd.seen.withLock { $0.closed && $0.failed }
         }
@@ -133,19 +133,19 @@ struct FaultProxyTests {
     func stall() async throws {
         let network = try await Network()
         let (client, clientEnd, server, serverEnd) = try await network.pair()
-        network.proxy.stall()
+        await network.proxy.stall()
         try await client.writeAndFlush(ByteBuffer(string: "lost?"))
         // A connection made while the network is stalled shows that the first had its time.
         let (late, _) = try await network.connect()
         try await late.writeAndFlush(ByteBuffer(string: "late"))
         #expect(serverEnd.text.isEmpty)
-        network.proxy.resume()
+        await network.proxy.resume()
         try await eventually("it arrives") { serverEnd.text == "lost?" }
-        network.proxy.stall()
-        try await client.close()
+        await network.proxy.stall()
+        try? await client.close()
         try await server.writeAndFlush(ByteBuffer(string: "to nobody"))
         #expect(!serverEnd.seen.withLock { $0.closed || $0.inputClosed })
-        network.proxy.resume()
+        await network.proxy.resume()
         try await eventually("the end arrives") { serverEnd.seen.withLock { $0.closed || $0.inputClosed } }
         #expect(clientEnd.text.isEmpty)
         try await late.close()
@@ -155,7 +155,7 @@ struct FaultProxyTests {
     @Test("a connection is cut after so many bytes of one way", arguments: [true, false])
     func cutAfter(_ reset: Bool) async throws {
         let network = try await Network()
-        network.proxy.cut(after: 7, .toServer, reset: reset)
+        await network.proxy.cut(after: 7, .toServer, reset: reset)
         let (client, clientEnd, server, serverEnd) = try await network.pair()
         // The other way is not counted.
         try await server.writeAndFlush(ByteBuffer(string: "0123456789"))
@@ -175,12 +175,12 @@ struct FaultProxyTests {
     func delay() async throws {
         let network = try await Network()
         let (client, _, _, serverEnd) = try await network.pair()
-        network.proxy.delay(.milliseconds(60))
+        await network.proxy.delay(.milliseconds(60))
         let start = ContinuousClock.now
         for part in ["a", "b", "c"] { try await client.writeAndFlush(ByteBuffer(string: part)) }
         try await eventually("they arrive") { serverEnd.text == "abc" }
         #expect(ContinuousClock.now - start >= .milliseconds(60))
-        try await client.close()
+        try? await client.close()
         try await network.stop()
     }
 
@@ -197,7 +197,7 @@ struct FaultProxyTests {
         #expect(network.proxy.port == port)
         let (again, _, _, _) = try await network.pair()
         try await again.close()
-        try await client.close()
+        try? await client.close()
         try await network.stop()
     }
 
@@ -217,7 +217,7 @@ struct FaultProxyTests {
         try await server.setOption(.autoRead, value: true).get()
         try await written.futureResult.get()
         try await eventually("all of it") { serverEnd.seen.withLock { $0.bytes.count } == size }
-        try await client.close()
+        try? await client.close()
         try await network.stop()
     }
 }
