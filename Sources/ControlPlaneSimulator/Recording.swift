@@ -32,14 +32,14 @@ package struct ConnectionEvent: Sendable, Equatable {
         case opened(version: String, role: String)
         /// It ended, for this reason.
         case closed(String)
-        /// It was answered with this status instead.
-        case refused(status: Int, reason: String)
+        /// A request was answered without becoming an RPC connection.
+        case answered(method: String, path: String, status: Int)
     }
 
     package var number: UInt64
     /// Since 1970.
     package var at: Duration
-    /// From 1; 0 for one that was refused.
+    /// From 1; 0 for a mere request.
     package var connection: Int
     package var change: Change
 }
@@ -65,7 +65,7 @@ package struct Recording: Sendable {
     package private(set) var opened = 0
     /// Of these, those that have ended.
     package private(set) var closed = 0
-    /// Attempts that were answered with a status other than 101.
+    /// Attempts to make one that were answered with another status than 101.
     package private(set) var refused = 0
     /// Calls that were answered with an error because they break the contract, oldest first; at
     /// most ``Limits/violationsKept``.
@@ -74,6 +74,9 @@ package struct Recording: Sendable {
     package internal(set) var lastNumber: UInt64 = 0
 
     package init() {}
+
+    /// Calls of all rpcs.
+    package var calls: Int { byRPC.values.reduce(0) { $0 + $1.total } }
 
     /// Connections that are open.
     package var open: Int { opened - closed }
@@ -111,7 +114,7 @@ package struct Recording: Sendable {
         switch event.change {
         case .opened: opened += 1
         case .closed: closed += 1
-        case .refused: refused += 1
+        case .answered(_, let path, _): if path.contains("/me/rpc") { refused += 1 }
         }
         connectionEvents.append(event)
         if connectionEvents.count > Limits.connectionEventsKept { connectionEvents.removeFirst() }
