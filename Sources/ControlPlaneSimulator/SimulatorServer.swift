@@ -1,0 +1,284 @@
+import AgentCore
+import ControlPlane
+import DRPC
+import FoundationEssentials
+import Glibc
+import NIOCore
+import NIOHTTP1
+import NIOPosix
+import NIOSSL
+import Synchronization
+import WebSockets
+
+/// The control plane's side of the link on a socket: HTTP, WebSocket, yamux and the
+/// ``AgentService`` on top, with nothing behind it.
+package final class SimulatorServer: Sendable {
+    /// What `gitsshkey` answers.
+    package struct GitSSHKey: Sendable, Encodable {
+        package var publicKey: String
+        package var privateKey: String
+
+        package init(publicKey: String, privateKey: String) {
+            self.publicKey = publicKey
+            self.privateKey = privateKey
+        }
+
+        enum CodingKeys: String, CodingKey {
+            case publicKey = "public_key"
+            case privateKey = "private_key"
+        }
+    }
+
+    /// What `external-auth` answers.
+    package struct ExternalAuth: Sendable, Encodable {
+        package var accessToken: String
+        package var url: String
+        package var type: String
+        package var username: String
+        package var password: String
+
+        package init(
+            accessToken: String, url: String = "", type: String = "", username: String = "", password: String = ""
+        ) {
+            self.accessToken = accessToken
+            self.url = url
+            self.type = type
+            self.username = username
+            self.password = password
+        }
+
+        enum CodingKeys: String, CodingKey {
+            case accessToken = "access_token"
+            case url, type, username, password
+        }
+    }
+
+    package enum Address: Sendable {
+        /// An address of this machine; port 0 takes a free one.
+        case tcp(host: String = "127.0.0.1", port: Int = 0)
+        case unix(path: String)
+    }
+
+    package struct Configuration: Sendable {
+        package var address = Address.tcp()
+        /// The token that agents must send.
+        package var token: Secret<String>
+        /// PEM files of the certificate (with those that vouch for it) and its key; nil serves http.
+        package var tls: (certificate: String, key: String)?
+        /// A higher minor version, or another major one, is answered 400.
+        package var maximumVersion = APIVersion(2, 10)
+        package var gitSSHKey: GitSSHKey?
+        package var externalAuth: ExternalAuth?
+        /// Whether `reinit` waits for a claim; it is 409 otherwise.
+        package var isPrebuild = false
+        /// Pings, and how long their answers may take.
+        package var webSocketTimes = WebSocketTimes.server
+
+        package init(token: Secret<String>) { self.token = token }
+    }
+
+    private struct State {
+        var listener: (any Channel)?
+        var connections: [Int: any Channel] = [:]
+        var nextConnection = 0
+        var claim: String?
+        var reinits: [Int: @Sendable (String) -> Void] = [:]
+        var nextReinit = 0
+    }
+
+    package let service: AgentService
+    package var recorder: Recorder { service.recorder }
+    package var faults: Faults { service.faults }
+    let routes: RESTRoutes
+    private let configuration: Configuration
+    private let group: any EventLoopGroup
+    private let state = Mutex(State())
+    private let budget = UnfinishedBudget()
+
+    private init(configuration: Configuration, service: AgentService, group: any EventLoopGroup) {
+        self.configuration = configuration
+        self.service = service
+        self.group = group
+        routes = RESTRoutes(
+            token: configuration.token, maximumVersion: configuration.maximumVersion,
+            gitSSHKey: configuration.gitSSHKey, externalAuth: configuration.externalAuth,
+            isPrebuild: configuration.isPrebuild)
+    }
+
+    /// Listens and serves until ``stop()``.
+    /// - Throws: ``SimulatorError`` that names the address or file.
+    package static func start(
+        configuration: Configuration, service: AgentService, group: any EventLoopGroup
+    ) async throws -> SimulatorServer {
+        let server = SimulatorServer(configuration: configuration, service: service, group: group)
+        let tls = try configuration.tls.map(Self.tlsContext)
+        let bootstrap = ServerBootstrap(group: group)
+            .serverChannelOption(.backlog, value: 1_024)
+            .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+            .childChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture { try server.configure(channel, tls) }
+            }
+        let listener: any Channel
+        do {
+            switch configuration.address {
+            case .tcp(let host, let port):
+                listener = try await bootstrap.bind(host: host, port: port).get()
+            case .unix(let path):
+                listener = try await bootstrap.bind(unixDomainSocketPath: path).get()
+            }
+        } catch {
+            let reason = (error as? IOError).map { errnoText($0.errnoCode) } ?? "\(error)"
+            throw SimulatorError(.listen, "cannot listen on \(configuration.address.text): \(reason)")
+        }
+        server.state.withLock { $0.listener = listener }
+        return server
+    }
+
+    private static func tlsContext(_ files: (certificate: String, key: String)) throws -> NIOSSLContext {
+        do {
+            let certificates = try NIOSSLCertificate.fromPEMFile(files.certificate)
+            let key = try NIOSSLPrivateKey(file: files.key, format: .pem)
+            var tls = TLSConfiguration.makeServerConfiguration(
+                certificateChain: certificates.map { .certificate($0) }, privateKey: .privateKey(key))
+            tls.applicationProtocols = ["http/1.1"]
+            return try NIOSSLContext(configuration: tls)
+        } catch {
+            throw SimulatorError(
+                .listen, "cannot use the certificate \(files.certificate) with the key \(files.key)", cause: error)
+        }
+    }
+
+    /// Where it listens; nil once it is stopped.
+    package var address: SocketAddress? { state.withLock { $0.listener?.localAddress } }
+
+    /// `http://127.0.0.1:1234`, what `--agent-url` takes; `unix:PATH` for a unix socket.
+    package var url: String {
+        if case .unix(let path) = configuration.address { return "unix:\(path)" }
+        guard let address, let ip = address.ipAddress, let port = address.port else { return "" }
+        let host = ip.contains(":") ? "[\(ip)]" : ip
+        return "\(configuration.tls == nil ? "http" : "https")://\(host):\(port)"
+    }
+
+    /// RPC connections that are open.
+    package var open: Int { state.withLock { $0.connections.count } }
+
+    /// Closes the listener and cuts every connection.
+    package func stop() async {
+        let (listener, channels) = state.withLock { state in
+            state.reinits = [:]
+            return (state.listener.take(), Array(state.connections.values))
+        }
+        try? await listener?.close()
+        for channel in channels { channel.eventLoop.execute { Self.cut(channel) } }
+        for channel in channels { try? await channel.closeFuture.get() }
+    }
+
+    // MARK: What is done to open connections
+
+    /// Sends a yamux GoAway with this code on every connection: 0 normal, 1 protocol error,
+    /// 2 internal error. The connections stay.
+    package func goAway(_ code: UInt32) { each { SimulatorPipeline.goAway($0, code) } }
+
+    /// Sends a WebSocket close frame with this code on every connection, then ends it.
+    package func closeWebSockets(_ code: UInt16) { each { SimulatorPipeline.closeWebSocket($0, code) } }
+
+    /// Ends every connection with a FIN and without a word.
+    package func cut() { each(Self.cut) }
+
+    /// Resets every connection.
+    package func reset() { each(Self.reset) }
+
+    private func each(_ body: @escaping @Sendable (any Channel) -> Void) {
+        for channel in state.withLock({ Array($0.connections.values) }) { channel.eventLoop.execute { body(channel) } }
+    }
+
+    /// Ends the transport, below TLS and WebSocket, which would say goodbye.
+    static func cut(_ channel: any Channel) { SimulatorPipeline.closeTransport(channel) }
+
+    static func reset(_ channel: any Channel) {
+        // A linger time of none makes the close a reset.
+        guard let socket = channel as? any SocketOptionProvider else { return cut(channel) }
+        socket.setSoLinger(linger(l_onoff: 1, l_linger: 0)).whenComplete { _ in cut(channel) }
+    }
+
+    /// Tells the agents that wait at `reinit`, and those that come to, that this owner has claimed
+    /// the workspace.
+    package func claim(owner: String, workspace: String) {
+        let event = Self.event(owner: owner, workspace: workspace)
+        let waiting = state.withLock { state in
+            state.claim = event
+            return Array(state.reinits.values)
+        }
+        for send in waiting { send(event) }
+    }
+
+    private static func event(owner: String, workspace: String) -> String {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = .sortedKeys
+        let fields = ["owner_id": owner, "reason": "prebuild_claimed", "workspace_id": workspace]
+        return "data: \(String(decoding: (try? encoder.encode(fields)) ?? Data(), as: UTF8.self))\n\n"
+    }
+
+    func reinitBegan(_ send: @escaping @Sendable (String) -> Void) -> Int? {
+        let (id, claim) = state.withLock { state -> (Int?, String?) in
+            guard state.reinits.count < Limits.reinitWaiters else { return (nil, nil) }
+            state.nextReinit += 1
+            state.reinits[state.nextReinit] = send
+            return (state.nextReinit, state.claim)
+        }
+        if let claim { send(claim) }
+        return id
+    }
+
+    func reinitEnded(_ id: Int) { _ = state.withLock { $0.reinits.removeValue(forKey: id) } }
+
+    func answered(_ head: HTTPRequestHead, _ status: Int) {
+        recorder.connection(0, .answered(method: head.method.rawValue, path: head.uri, status: status))
+    }
+
+    // MARK: Pipelines
+
+    private func configure(_ channel: any Channel, _ tls: NIOSSLContext?) throws {
+        let pipeline = channel.pipeline.syncOperations
+        if channel.localAddress?.port != nil {
+            // Small frames must not wait for each other's acknowledgement.
+            channel.setOption(.tcpOption(.tcp_nodelay), value: 1).whenFailure { _ in }
+        }
+        try pipeline.addHandler(TransportEnd())
+        if let tls { try pipeline.addHandler(NIOSSLServerHandler(context: tls)) }
+        try pipeline.addHandler(HTTPResponseEncoder())
+        try pipeline.addHandler(ByteToMessageHandler(HTTPRequestDecoder(leftOverBytesStrategy: .forwardBytes)))
+        try pipeline.addHandler(SimulatorHTTPHandler(server: self))
+    }
+
+    /// Puts the RPC behind a channel whose 101 is sent.
+    func upgraded(_ channel: any Channel, _ version: APIVersion, _ role: String, _ fault: ConnectionFault?) throws {
+        let number = state.withLock { state in
+            state.nextConnection += 1
+            state.connections[state.nextConnection] = channel
+            return state.nextConnection
+        }
+        let end = ConnectionEnd()
+        let bound = NIOLoopBound(end, eventLoop: channel.eventLoop)
+        recorder.connection(number, .opened(version: version.description, role: role))
+        channel.closeFuture.whenComplete { [self] _ in
+            _ = state.withLock { $0.connections.removeValue(forKey: number) }
+            recorder.connection(number, .closed(bound.value.reason))
+        }
+        let link = AgentService.Link(connection: number, version: version) {
+            channel.eventLoop.execute { Self.cut(channel) }
+        }
+        try SimulatorPipeline.install(
+            on: channel, service: service, link: link, budget: budget, times: configuration.webSocketTimes,
+            fault: fault, end: end)
+    }
+}
+
+extension SimulatorServer.Address {
+    var text: String {
+        switch self {
+        case .tcp(let host, let port): "\(host):\(port)"
+        case .unix(let path): path
+        }
+    }
+}
