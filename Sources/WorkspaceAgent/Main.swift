@@ -14,7 +14,7 @@ struct WorkspaceAgent: AsyncParsableCommand {
               workspace-agent agent --http-address 127.0.0.1:7717
             """,
         version: "workspace-agent \(BuildInfo.version)",
-        subcommands: [AgentCommand.self, ExpCommand.self, SyncCommand.self, VersionCommand.self])
+        subcommands: [AgentCommand.self, DevCommand.self, ExpCommand.self, SyncCommand.self, VersionCommand.self])
 
     static func main() async {
         do {

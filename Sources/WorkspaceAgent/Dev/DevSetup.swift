@@ -1,0 +1,79 @@
+import AgentCore
+import ControlPlaneSimulator
+import Glibc
+import NIOCore
+
+/// Where everything of a `dev` run is, and what it runs.
+struct DevSetup: Sendable {
+    var configuration: AgentConfiguration
+    var manifest: SimulatedManifest
+    var tokenFile: String
+
+    /// - Throws: ``ConfigurationError`` for a flag, ``CommandFailure`` for a manifest.
+    init(_ command: AgentCommand, manifest file: String?, environment: [String: String]) throws {
+        // Within a workspace these speak of its real agent, and so would its children's.
+        let environment = environment.filter { !$0.key.hasPrefix("CODER_AGENT_") }
+        var configuration = try AgentConfiguration(command, environment: environment)
+        if command.stateDir == nil, environment["WORKSPACE_AGENT_STATE_DIR"] == nil {
+            configuration.stateDirectory += "/dev"
+        }
+        let directory = configuration.stateDirectory
+        if command.httpSocket == nil, environment["WORKSPACE_AGENT_HTTP_SOCKET"] == nil {
+            configuration.httpSocket = "\(directory)/http.sock"
+            configuration.httpSocketIsDefault = true
+        }
+        if command.socketPath == nil { configuration.agentSocket = "\(directory)/agent.sock" }
+        if configuration.httpAddresses.isEmpty {
+            configuration.httpAddresses = [try ListenAddress("127.0.0.1:\(Self.freePort())", flag: "--http-address")]
+        }
+        if command.logDir == nil { configuration.logDirectory = "\(directory)/log" }
+        // The terminal belongs to what the control plane receives.
+        if command.logHuman == nil { configuration.logHuman = "/dev/null" }
+
+        do {
+            manifest =
+                try file.map { try SimulatedManifest(path: $0) }
+                ?? .demonstration(
+                    executable: Self.executable, agentSocket: configuration.agentSocket,
+                    healthURL: Self.healthURL(configuration))
+        } catch let error as SimulatorError {
+            throw CommandFailure(message: "--manifest: \(error)")
+        }
+        tokenFile = "\(directory)/control-plane.token"
+        configuration.agentTokenFile = tokenFile
+        self.configuration = configuration
+    }
+
+    /// The path of the running program.
+    static var executable: String {
+        var path = [CChar](repeating: 0, count: 4096)
+        let count = readlink("/proc/self/exe", &path, path.count - 1)
+        guard count > 0 else { return "workspace-agent" }
+        return String(decoding: path.prefix(count).map(UInt8.init(bitPattern:)), as: UTF8.self)
+    }
+
+    /// What the demonstration's app is asked for: the daemon's own API. A 401 is a sign of health, too.
+    private static func healthURL(_ configuration: AgentConfiguration) -> String? {
+        guard let address = configuration.httpAddresses.first(where: { $0.port != 0 }) else { return nil }
+        var reachable = address
+        if address.isWildcard { reachable.host = "127.0.0.1" }
+        return "http://\(reachable)/healthz"
+    }
+
+    /// A port that was free a moment ago: the manifest names it before the daemon listens.
+    private static func freePort() -> Int {
+        let descriptor = socket(AF_INET, CInt(SOCK_STREAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue), 0)
+        guard descriptor >= 0 else { return 0 }
+        defer { close(descriptor) }
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
+        var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let bound = withUnsafeMutablePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer in
+                bind(descriptor, pointer, size) == 0 && getsockname(descriptor, pointer, &size) == 0
+            }
+        }
+        return bound ? Int(UInt16(bigEndian: address.sin_port)) : 0
+    }
+}

@@ -1,0 +1,49 @@
+import AgentCore
+import ArgumentParser
+import CPlatform
+import ControlPlaneSimulator
+import Glibc
+import NIOCore
+import NIOPosix
+import Synchronization
+
+/// `workspace-agent dev`: a simulated control plane and the daemon connected to it.
+struct DevCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "dev", abstract: "Run the daemon against a control plane of its own, and show what that receives.",
+        discussion: """
+            Nothing leaves this machine: the control plane listens on 127.0.0.1. State, sockets and logs are in a \
+            directory of their own, so that it can run beside another daemon. Ctrl-C ends both in order.
+
+            Example:
+              workspace-agent dev --manifest manifest.json
+            """)
+
+    enum Output: String, ExpressibleByArgument, CaseIterable {
+        case text
+        case json
+    }
+
+    @Option(help: "The manifest as JSON (protobuf's form, UUIDs as text allowed); default is a demonstration.")
+    var manifest: String?
+
+    @Option(help: "text: short lines; json: one object a line.")
+    var output = Output.text
+
+    @OptionGroup(title: "Daemon options")
+    var agent: AgentCommand
+
+    func run() throws {
+        let setup: DevSetup
+        do {
+            setup = try DevSetup(agent, manifest: manifest, environment: ProcessEnvironment.current)
+        } catch let error as ConfigurationError {
+            throw ValidationError(error.message)
+        }
+        // Before the first thread, which would inherit its mask: the daemon takes these from a
+        // descriptor, and one that reached a thread of ours would end the process.
+        let signals = [SIGTERM, SIGINT, SIGHUP, SIGCHLD]
+        _ = wa_block_signals(signals, CInt(signals.count))
+        try DevSession(setup, output: output).run()
+    }
+}
