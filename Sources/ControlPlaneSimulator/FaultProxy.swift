@@ -181,6 +181,7 @@ final class ProxyPair {
     private var settings = ProxySettings()
     private var ways: [FaultProxy.Direction: Way] = [.toServer: Way(), .toClient: Way()]
     private var ended = false
+    private var wasReset = false
     private var lostEnd = false
     private var openEnds = 1
     private var gone: @Sendable () -> Void = {}
@@ -202,10 +203,7 @@ final class ProxyPair {
     }
 
     func connected(_ server: any Channel) {
-        guard !ended, !lostEnd else {
-            server.close(promise: nil)
-            return
-        }
+        guard !ended, !lostEnd else { return Self.close(server, reset: wasReset) }
         self.server = server
         openEnds += 1
         watch(server)
@@ -234,15 +232,14 @@ final class ProxyPair {
     func end(reset: Bool) {
         guard !ended else { return }
         ended = true
-        for channel in [client, server].compactMap({ $0 }) {
-            guard reset else {
-                channel.close(promise: nil)
-                continue
-            }
-            // A linger time of none makes the close a reset.
-            guard let socket = channel as? any SocketOptionProvider else { continue }
-            socket.setSoLinger(linger(l_onoff: 1, l_linger: 0)).whenComplete { _ in channel.close(promise: nil) }
-        }
+        wasReset = reset
+        for channel in [client, server].compactMap({ $0 }) { Self.close(channel, reset: reset) }
+    }
+
+    private static func close(_ channel: any Channel, reset: Bool) {
+        guard reset, let socket = channel as? any SocketOptionProvider else { return channel.close(promise: nil) }
+        // A linger time of none makes the close a reset.
+        socket.setSoLinger(linger(l_onoff: 1, l_linger: 0)).whenComplete { _ in channel.close(promise: nil) }
     }
 
     func received(_ bytes: ByteBuffer, _ direction: FaultProxy.Direction) {

@@ -107,7 +107,9 @@ final class SimulatorHTTPHandler: ChannelInboundHandler, RemovableChannelHandler
             pipeline.removeHandler(context: encoder, promise: nil)
             pipeline.removeHandler(context: context, promise: nil)
             // Last: what it read past the request goes to the handlers that are there by then.
-            pipeline.removeHandler(context: decoder, promise: nil)
+            // That happens at the loop's next turn, behind the end of the read that brought them.
+            let channel = context.channel
+            pipeline.removeHandler(context: decoder).whenComplete { _ in channel.pipeline.fireChannelReadComplete() }
         } catch {
             context.close(promise: nil)
         }

@@ -159,25 +159,22 @@ struct SimulatorServerTests {
         server.faults.plan(.unimplemented, on: AgentAPI.updateLifecycle)
         let vector = try Vector.load()
         let client = try await RawClient.connect(server)
-        var expected = 0
+        var expected: [UInt8] = []
         for (index, step) in vector.tcp.enumerated() {
             if step.dir == "c2s" {
                 // What the recorded client had read by then.
-                do {
-                    try await eventually("the answer before step \(index)", within: .seconds(5)) { client.stream.count >= expected }
-                } catch {
-                    Issue.record("step \(index): \(client.stream) of \(expected), \(server.recorder.recording.summary) \(client.frames)")
-                    throw error
+                try await eventually("the answer before step \(index)") { [expected] in
+                    yamuxFrames(client.stream) == yamuxFrames(expected)
                 }
                 try await client.write(step.bytes)
-            } else if index > 1 {
-                expected += step.bytes.count - 2
+            } else if index > 1, step.bytes.first == 0x82 {
+                expected += step.bytes.dropFirst(2)
             }
         }
         try await eventually("the end") { client.ended }
         #expect(client.text.hasPrefix("HTTP/1.1 101 "))
         #expect(client.text.lowercased().contains("sec-websocket-accept: q/l4pbkaha+9qgdsfa7h/nbfowo=\r\n"))
-        #expect(client.stream == unhex(vector.server_to_client_hex))
+        #expect(yamuxFrames(client.stream) == yamuxFrames(unhex(vector.server_to_client_hex)))
         #expect(client.frames.last?.opcode == 8)
         #expect(client.frames.last?.payload == [0x03, 0xe8])
         try await server.recorder.wait("the end") { $0.closed == 1 }
@@ -476,6 +473,26 @@ private struct Vector: Decodable {
         let url = URL(filePath: "/\(directory)/WebSocketsTests/Vectors/websocket_stack.json")
         return try JSONDecoder().decode(Vector.self, from: Data(contentsOf: url))
     }
+}
+
+/// Frames in their order, where adjacent data of one stream is one: how it is cut means nothing.
+private func yamuxFrames(_ bytes: [UInt8]) -> [[UInt8]] {
+    var rest = bytes[...]
+    var frames: [[UInt8]] = []
+    while rest.count >= 12 {
+        let header = Array(rest.prefix(12))
+        let length = header[1] == 0 ? header[8...].reduce(0) { $0 << 8 | Int($1) } : 0
+        let payload = Array(rest.dropFirst(12).prefix(length))
+        rest = rest.dropFirst(12 + length)
+        // Without the length of data, which depends on the cuts.
+        let head = header[1] == 0 ? Array(header.prefix(8)) : header
+        if header[1] == 0, let last = frames.last, last.starts(with: head) {
+            frames[frames.count - 1] += payload
+        } else {
+            frames.append(head + payload)
+        }
+    }
+    return frames
 }
 
 private func unhex(_ text: String) -> [UInt8] {
