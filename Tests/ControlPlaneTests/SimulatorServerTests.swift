@@ -157,14 +157,14 @@ struct SimulatorServerTests {
     func recorded() async throws {
         let server = try await start(service: { $0.statsInterval = .milliseconds(500) })
         server.faults.plan(.unimplemented, on: AgentAPI.updateLifecycle)
-        let vector = try Vector.load()
+        let vector = try RecordedExchange.load()
         let client = try await RawClient.connect(server)
         var expected: [UInt8] = []
         for (index, step) in vector.tcp.enumerated() {
             if step.dir == "c2s" {
                 // What the recorded client had read by then.
                 try await eventually("the answer before step \(index)") { [expected] in
-                    yamuxFrames(client.stream) == yamuxFrames(expected)
+                    RecordedExchange.yamuxFrames(client.stream) == RecordedExchange.yamuxFrames(expected)
                 }
                 try await client.write(step.bytes)
             } else if index > 1, step.bytes.first == 0x82 {
@@ -174,7 +174,9 @@ struct SimulatorServerTests {
         try await eventually("the end") { client.ended }
         #expect(client.text.hasPrefix("HTTP/1.1 101 "))
         #expect(client.text.lowercased().contains("sec-websocket-accept: q/l4pbkaha+9qgdsfa7h/nbfowo=\r\n"))
-        #expect(yamuxFrames(client.stream) == yamuxFrames(unhex(vector.server_to_client_hex)))
+        #expect(
+            RecordedExchange.yamuxFrames(client.stream)
+                == RecordedExchange.yamuxFrames(RecordedExchange.bytes(vector.server_to_client_hex)))
         #expect(client.frames.last?.opcode == 8)
         #expect(client.frames.last?.payload == [0x03, 0xe8])
         try await server.recorder.wait("the end") { $0.closed == 1 }
@@ -441,61 +443,4 @@ struct SimulatorServerTests {
         for client in clients { try await eventually("its end") { client.ended } }
         #expect(server.recorder.recording.closed == 200)
     }
-}
-
-/// The recorded exchange of the reference's client and server.
-private struct Vector: Decodable {
-    struct Step: Decodable {
-        var dir: String
-        var hex: String
-        var bytes: [UInt8] { unhex(hex) }
-    }
-
-    var tcp: [Step]
-    var server_to_client_hex: String
-
-    private enum CodingKeys: String, CodingKey { case tcp, server_to_client_hex }
-
-    init(from decoder: any Decoder) throws {
-        let container = try decoder.container(keyedBy: CodingKeys.self)
-        server_to_client_hex = try container.decode(String.self, forKey: .server_to_client_hex)
-        // The last entries say how the connection ended and have no bytes.
-        tcp = try container.decode([Lenient].self, forKey: .tcp).compactMap(\.step)
-    }
-
-    private struct Lenient: Decodable {
-        var step: Step?
-        init(from decoder: any Decoder) throws { step = try? Step(from: decoder) }
-    }
-
-    static func load(_ file: String = #filePath) throws -> Vector {
-        let directory = file.split(separator: "/").dropLast(2).joined(separator: "/")
-        let url = URL(filePath: "/\(directory)/WebSocketsTests/Vectors/websocket_stack.json")
-        return try JSONDecoder().decode(Vector.self, from: Data(contentsOf: url))
-    }
-}
-
-/// Frames in their order, where adjacent data of one stream is one: how it is cut means nothing.
-private func yamuxFrames(_ bytes: [UInt8]) -> [[UInt8]] {
-    var rest = bytes[...]
-    var frames: [[UInt8]] = []
-    while rest.count >= 12 {
-        let header = Array(rest.prefix(12))
-        let length = header[1] == 0 ? header[8...].reduce(0) { $0 << 8 | Int($1) } : 0
-        let payload = Array(rest.dropFirst(12).prefix(length))
-        rest = rest.dropFirst(12 + length)
-        // Without the length of data, which depends on the cuts.
-        let head = header[1] == 0 ? Array(header.prefix(8)) : header
-        if header[1] == 0, let last = frames.last, last.starts(with: head) {
-            frames[frames.count - 1] += payload
-        } else {
-            frames.append(head + payload)
-        }
-    }
-    return frames
-}
-
-private func unhex(_ text: String) -> [UInt8] {
-    let digits = Array(text)
-    return stride(from: 0, to: digits.count - 1, by: 2).compactMap { UInt8(String(digits[$0...$0 + 1]), radix: 16) }
 }
