@@ -58,6 +58,7 @@ package struct ReportAppHealth: Routine {
     package init(_ monitor: AppHealthMonitor) { self.monitor = monitor }
 
     package func run(_ connection: any AgentConnection) async throws {
+        defer { monitor.state.update { $0.endConnection() } }
         _ = try await monitor.state.first { $0.isKnown ? true : nil }
         try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask { try await check() }

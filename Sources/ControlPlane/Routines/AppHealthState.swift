@@ -28,7 +28,7 @@ struct AppHealthState: Sendable {
     }
 
     private(set) var apps: [App] = []
-    /// Whether there was a manifest.
+    /// Whether there was a manifest on this connection.
     private(set) var isKnown = false
 
     /// Takes over the apps of a manifest. An app that is still there keeps its health and its turn;
@@ -74,6 +74,9 @@ struct AppHealthState: Sendable {
         }
         return due
     }
+
+    /// The connection is over: what the control plane believes is in the next one's manifest.
+    mutating func endConnection() { isKnown = false }
 
     /// The answers that were awaited will not come: the checks were cancelled.
     mutating func forgetAsked() {
