@@ -70,10 +70,6 @@ struct AgentConfiguration: Sendable {
     var logLevel: Logger.Level
     var prometheusAddress: ListenAddress?
     var reapsOrphans: Bool
-    /// The control plane; nil runs standalone.
-    var agentURL: String?
-    /// File with the control plane's token, read at each connect.
-    var agentTokenFile: String?
     var printsExamples: Bool
     var priority: ChildPriority?
     /// nil runs standalone.

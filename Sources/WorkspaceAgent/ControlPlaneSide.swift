@@ -121,8 +121,8 @@ struct ControlPlaneSide: Sendable {
             logger: f.logger)
         let routines: [any Routine] = [
             FetchAnnouncementBanners(AnnouncementBanners(), runtime: runtime),
-            LogSender(store: logs, clock: f.clock),
-            ScriptReporter(reports: reports),
+            ClosableRoutine(LogSender(store: logs, clock: f.clock), close: { logs.close() }, isEmpty: { logs.isEmpty }),
+            ClosableRoutine(ScriptReporter(reports: reports), close: { reports.close() }, isEmpty: { reports.isEmpty }),
             ReportConnections(ConnectionReports(runtime: runtime, metrics: f.metrics)),
             metadata,
             ResourcesMonitor(pool: f.pool, runtime: runtime),

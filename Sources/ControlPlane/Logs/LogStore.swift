@@ -19,7 +19,6 @@ package final class LogStore: Sendable {
     private let lines: CounterFamily
     fileprivate let work = Wakeup()
     fileprivate let hurry = Wakeup()
-    fileprivate let emptied = Wakeup()
 
     package init(metrics: MetricsRegistry, logger: Logger) {
         self.logger = logger
@@ -80,7 +79,6 @@ package final class LogStore: Sendable {
     fileprivate func acknowledge(limitExceeded: Bool) {
         let (sent, refused) = state.withLock { $0.queue.acknowledge(limitExceeded: limitExceeded) }
         lines.with("sent").increment(by: sent)
-        if isEmpty { emptied.signal() }
         guard limitExceeded else { return }
         lines.with("refused").increment(by: refused)
         logger.warning(
@@ -90,7 +88,7 @@ package final class LogStore: Sendable {
 }
 
 /// The routine that sends logs.
-package struct LogSender: DrainableRoutine {
+package struct LogSender: Routine {
     package let name = "send logs"
     package let atShutdown = RoutineShutdown.remains
     private let store: LogStore
@@ -99,13 +97,6 @@ package struct LogSender: DrainableRoutine {
     package init(store: LogStore, clock: AgentClock) {
         self.store = store
         self.clock = clock
-    }
-
-    package var isDrained: Bool { store.isEmpty }
-
-    package func drained() async {
-        store.close()
-        while !store.isEmpty, (try? await store.emptied.wait()) != nil {}
     }
 
     /// Returns only after ``LogStore/close()``, when all is delivered.

@@ -15,7 +15,6 @@ package final class ScriptReports: Sendable {
     private let logger: Logger
     private let dropped: CounterSeries
     fileprivate let work = Wakeup()
-    fileprivate let emptied = Wakeup()
 
     package init(metrics: MetricsRegistry, logger: Logger) {
         self.logger = logger
@@ -48,26 +47,16 @@ package final class ScriptReports: Sendable {
     package var isEmpty: Bool { state.withLock { $0.waiting.isEmpty } }
     fileprivate var isClosed: Bool { state.withLock { $0.closed } }
     fileprivate var first: Coder_Agent_V2_Timing? { state.withLock { $0.waiting.first } }
-    fileprivate func removeFirst() {
-        state.withLock { _ = $0.waiting.popFirst() }
-        if isEmpty { emptied.signal() }
-    }
+    fileprivate func removeFirst() { state.withLock { _ = $0.waiting.popFirst() } }
 }
 
 /// The routine that reports them, in order.
-package struct ScriptReporter: DrainableRoutine {
+package struct ScriptReporter: Routine {
     package let name = "report scripts"
     package let atShutdown = RoutineShutdown.remains
     private let reports: ScriptReports
 
     package init(reports: ScriptReports) { self.reports = reports }
-
-    package var isDrained: Bool { reports.isEmpty }
-
-    package func drained() async {
-        reports.close()
-        while !reports.isEmpty, (try? await reports.emptied.wait()) != nil {}
-    }
 
     /// Returns only after ``ScriptReports/close()``, when all is delivered.
     package func run(_ connection: any AgentConnection) async throws {
