@@ -8,14 +8,14 @@ PREFIX ?= /usr/local
 .PHONY: run build test lint format bench proto install clean deps-build deps-test deps-proto
 
 run: build
-	$(RELEASE) agent --http-address $(ADDRESS) --print-examples
+	$(RELEASE) dev --http-address $(ADDRESS)
 
 build: deps-build
 	$(SWIFT) build $(RELEASE_FLAGS)
 
 test: deps-test
 	$(SWIFT) build --build-tests
-	$(SWIFT) test --skip-build
+	scripts/test.sh
 
 lint: deps-test
 	scripts/lint.sh

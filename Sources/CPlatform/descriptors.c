@@ -10,7 +10,9 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int wa_pipe(int fds[2]) {
@@ -132,3 +134,14 @@ bool wa_signal_is_ignored(int signal) {
 }
 
 void wa_ignore_sigpipe(void) { signal(SIGPIPE, SIG_IGN); }
+
+int wa_memfd(const char *name) {
+    int fd = memfd_create(name, MFD_CLOEXEC);
+    if (fd < 0) return -errno;
+    if (fchmod(fd, 0600) != 0) {
+        int error = errno;
+        close(fd);
+        return -error;
+    }
+    return fd;
+}

@@ -38,19 +38,9 @@ struct ControlPlaneSide: Sendable {
     /// - Throws: ``CommandFailure`` for a setting that makes no sense.
     init(_ settings: LinkSettings, _ foundation: Foundation) throws {
         let configuration = foundation.configuration
-        var input = LinkConfiguration.Input()
-        input.url = settings.url
-        input.token = settings.token
-        input.tokenFile = settings.tokenFile
-        input.auth = settings.auth
-        input.headers = settings.headers
-        input.headerCommand = settings.headerCommand
-        input.caFile = settings.caFile
-        input.agentName = configuration.environment["CODER_AGENT_NAME"]
-        input.environment = configuration.environment
         let checked: LinkConfiguration
         do {
-            checked = try LinkConfiguration(input)
+            checked = try LinkConfiguration(settings.input(configuration.environment))
             subsystems = try Subsystems.parse(configuration.environment["CODER_AGENT_SUBSYSTEM"])
         } catch {
             throw CommandFailure(message: "\(error)", code: 2)

@@ -1,4 +1,5 @@
 import AgentCore
+import ControlPlane
 
 /// What the daemon is told about the control plane, as it was written; the link checks it in full.
 struct LinkSettings: Sendable {
@@ -43,5 +44,20 @@ struct LinkSettings: Sendable {
             return nil
         }
         self.url = url
+    }
+
+    /// For the link, which checks it.
+    func input(_ environment: [String: String]) -> LinkConfiguration.Input {
+        var input = LinkConfiguration.Input()
+        input.url = url
+        input.token = token
+        input.tokenFile = tokenFile
+        input.auth = auth
+        input.headers = headers
+        input.headerCommand = headerCommand
+        input.caFile = caFile
+        input.agentName = environment["CODER_AGENT_NAME"]
+        input.environment = environment
+        return input
     }
 }

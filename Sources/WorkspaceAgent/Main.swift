@@ -14,11 +14,17 @@ struct WorkspaceAgent: ParsableCommand {
               workspace-agent agent --http-address 127.0.0.1:7717
             """,
         version: "workspace-agent \(BuildInfo.version)",
-        subcommands: [AgentCommand.self, DevCommand.self, ExpCommand.self, SyncCommand.self, VersionCommand.self])
+        subcommands: [
+            AgentCommand.self, DevCommand.self, ExpCommand.self, SyncCommand.self, GitSSHCommand.self,
+            GitAskpassCommand.self, VersionCommand.self,
+        ])
 
     static func main() {
         do {
-            var command = try parseAsRoot()
+            // As GIT_ASKPASS, git gives us its prompt and nothing else.
+            let arguments = Array(CommandLine.arguments.dropFirst())
+            let isPrompt = arguments.count == 1 && GitAskpassCommand.isPrompt(arguments[0])
+            var command = try parseAsRoot(isPrompt ? ["gitaskpass"] + arguments : arguments)
             if let parsed = command as? any AsyncParsableCommand {
                 // Used by that one task from here on.
                 nonisolated(unsafe) let parsed = parsed

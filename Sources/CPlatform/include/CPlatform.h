@@ -76,6 +76,8 @@ int wa_pipe(int fds[2]);
 int wa_set_pipe_size(int fd, int bytes);
 /// Bytes that a read would return now.
 int wa_readable_bytes(int fd);
+/// A close-on-exec file in memory, mode 0600, or -errno.
+int wa_memfd(const char *name);
 /// Opens with O_CLOEXEC added to flags.
 int wa_open(const char *path, int flags, unsigned mode);
 int wa_set_cloexec(int fd);
