@@ -16,6 +16,17 @@ public final class BlockingPool: Sendable {
         try await pool.runIfActive(body)
     }
 
+    /// As ``run(_:)``, but what is begun is done even if the calling task is cancelled: for what must not be
+    /// left undone, such as killing and cleaning up.
+    public func runToEnd<T: Sendable>(_ body: @escaping @Sendable () throws -> T) async throws -> T {
+        try await withCheckedThrowingContinuation { continuation in
+            pool.submit { state in
+                guard state == .active else { return continuation.resume(throwing: CancellationError()) }
+                continuation.resume(with: Result { try body() })
+            }
+        }
+    }
+
     /// Ends the threads; calls after this throw.
     public func shutdown() async {
         try? await pool.shutdownGracefully()

@@ -24,6 +24,10 @@ public final class EnvironmentBuilder: Sendable {
     /// What a PATH is put in front of when there is none.
     public static let defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+    /// Bytes of a variable's name and value together. A longer one is left out with a warning: Linux
+    /// starts no program with it (MAX_ARG_STRLEN, 128 KiB with `=` and the end).
+    public static let maximumVariable = 131_070
+
     private struct State {
         var manifest: ManifestLayer?
         var warned = false
@@ -82,7 +86,10 @@ public final class EnvironmentBuilder: Sendable {
         // The names above are the control plane's to set, whatever the daemon was started with.
         result.merge(base) { agents, _ in agents }
         let below = result
-        for (name, value) in manifest.variables.reveal() { result[name] = Self.expand(value) { below[$0] } }
+        for (name, value) in manifest.variables.reveal() {
+            let expanded = Self.expand(value) { below[$0] }
+            if accept(name, expanded, "the manifest's environment_variables, expanded") { result[name] = expanded }
+        }
         for secret in manifest.secrets { result[secret.name] = secret.value.reveal() }
         result["GIT_ASKPASS"] = agent.executable
         if let directory = agent.scriptBinDirectory {
@@ -93,6 +100,12 @@ public final class EnvironmentBuilder: Sendable {
     }
 
     private func accept(_ name: String, _ value: String, _ origin: String) -> Bool {
+        guard name.utf8.count + value.utf8.count <= Self.maximumVariable else {
+            logger.warning(
+                "a variable is too long and is left out: the kernel takes 128 KiB, name included",
+                metadata: ["variable": "\(name.prefix(100))", "from": "\(origin)"])
+            return false
+        }
         guard Self.isValid(name: name), !value.utf8.contains(0) else {
             logger.warning(
                 "a variable cannot be set: names hold neither '=' nor NUL and aren't empty, values hold no NUL",

@@ -74,7 +74,7 @@ public final class CommandLauncher: CommandRunner {
             try launched.activate { [weak self] in self?.finished(key) }
         } catch {
             finished(key)
-            try? await pool.run { launched.abandonStart() }
+            try? await pool.runToEnd { launched.abandonStart() }
             throw LaunchError(stage: .resources, errno: ENOSPC, description: "\(error)")
         }
         if late { await end([launched]) }
@@ -94,7 +94,7 @@ public final class CommandLauncher: CommandRunner {
     private func end(_ commands: [LaunchedCommand]) async {
         guard !commands.isEmpty else { return }
         // One look through /proc for all.
-        _ = try? await pool.run {
+        _ = try? await pool.runToEnd {
             let sessions = SessionProcesses()
             let alive = Set(commands.filter { !$0.hasExited }.map(\.pid))
             let left = Set(commands.filter(\.hasExited).map(\.pid))

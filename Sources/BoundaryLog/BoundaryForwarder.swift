@@ -143,7 +143,8 @@ package final class BoundaryForwarder: Sendable {
         if !turn.waits, let due = turn.saved.window.nextDue {
             turn.waits = true
             group.addTask { [clock] in
-                try? await clock.sleep(max(.zero, due - now))
+                // Looks again soon: another session may be due before.
+                try? await clock.sleep(min(max(.zero, due - now), Limits.dueNap))
                 return .due
             }
         }

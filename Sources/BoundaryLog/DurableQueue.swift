@@ -57,6 +57,8 @@ public final class DurableQueue: Sendable {
         var stored = (batches: 0, bytes: 0)
         var doneThrough: Int64?
         var reader: Reader?
+        /// It came after the thread last looked.
+        var readerIsNew = false
         var emptyWaiters: [UInt64: CheckedContinuation<Void, Never>] = [:]
         var nextWaiter: UInt64 = 0
         var thread = Thread.working
@@ -213,7 +215,7 @@ public final class DurableQueue: Sendable {
                 let reader = Reader(after: id, batches: batches, bytes: bytes, continuation: continuation)
                 let refused = state.withLock { state in
                     if state.closed || state.closing || Task.isCancelled { return [reader] }
-                    defer { state.reader = reader }
+                    defer { (state.reader, state.readerIsNew) = (reader, true) }
                     return state.reader.map { [$0] } ?? []
                 }
                 for reader in refused { reader.continuation.resume(returning: []) }

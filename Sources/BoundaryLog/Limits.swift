@@ -1,5 +1,9 @@
 /// Every bound of the boundary log proxy, and what happens at it.
 public enum Limits {
+    /// How long the forwarder waits at most before it looks which session is due.
+    static let dueNap = Duration.milliseconds(250)
+    /// Numbers of batches stay below it. A file with a higher one is damaged and set aside.
+    static let largestID: Int64 = 1 << 53
     /// Payload bytes of one frame. A longer one closes its connection.
     public static let frameBytes = 32_768
     /// Connections served at once. A further one is closed at once, with a log line.

@@ -178,6 +178,10 @@ final class QueueDatabase {
 
     /// Writes everything into a new file at the path, from which this one's file was removed.
     func copyToPath() throws {
+        var info = stat()
+        guard lstat(path, &info) != 0, errno == ENOENT else {
+            throw BoundaryError(.storage(0), "boundary log queue \(path): another file is in its place")
+        }
         // The names of the log would be taken for the new file's.
         for suffix in ["-wal", "-journal", "-shm"] { unlink(path + suffix) }
         try Self.create(path)

@@ -4,7 +4,7 @@ import Logging
 
 /// What the queue's thread does: it alone has the database.
 struct QueueEngine {
-    private let configuration: DurableQueue.Configuration
+    private var configuration: DurableQueue.Configuration
     private let clock: AgentClock
     private let metrics: BoundaryMetrics
     private let logger: Logger
@@ -23,6 +23,8 @@ struct QueueEngine {
     private var failure: (attempts: Int, retryAt: Duration, error: BoundaryError)?
     /// Since when no file could be opened; nil once one was.
     private var unopenedSince: Duration?
+    /// The newest batch that is in the file, or may be.
+    private var storedThrough: Int64 = 0
     private var displaced: BoundaryError?
     private var stored = (batches: 0, bytes: 0, logs: 0)
     private var closing = false
@@ -133,6 +135,7 @@ struct QueueEngine {
         inHand = max(0, inHand - removed.batches)
         if let chunk {
             held.removeFirst()
+            storedThrough = max(storedThrough, chunk.lastID)
             stored.batches += chunk.batches
             stored.bytes += chunk.bytes
             stored.logs += chunk.logs
@@ -153,7 +156,11 @@ struct QueueEngine {
     }
 
     private mutating func serve() {
-        guard let reader = queue.withState({ $0.reader }) else { return }
+        let waiting = queue.withState { state in
+            state.readerIsNew = false
+            return state.reader
+        }
+        guard let reader = waiting else { return }
         var found: [QueuedBatch] = []
         do {
             found = try database?.read(after: reader.after, batches: reader.batches, bytes: reader.bytes) ?? []
@@ -161,9 +168,12 @@ struct QueueEngine {
             failed(error as? BoundaryError ?? BoundaryError(.storage(0), "\(error)"))
         }
         let onDisk = found.count
-        if found.isEmpty, mayServeMemory {
-            for chunk in held where chunk.lastID > reader.after && found.count < reader.batches {
+        if found.isEmpty, mayServeMemory(after: reader.after) {
+            for chunk in held where chunk.lastID > reader.after {
                 found += chunk.batches(after: reader.after, atMost: min(reader.batches - found.count, 64))
+                // Never past batches of this chunk that were left: what is skipped is deleted with what
+                // comes behind it.
+                guard found.last?.id == chunk.lastID, found.count < reader.batches else { break }
             }
         }
         guard let last = found.last else { return }
@@ -180,10 +190,13 @@ struct QueueEngine {
 
     /// Memory is forwarded while the disk fails. Older batches that may be in a file that nobody
     /// could open yet go first, for a while.
-    private var mayServeMemory: Bool {
+    private func mayServeMemory(after id: Int64) -> Bool {
         guard failure != nil else { return false }
-        guard let unopenedSince else { return true }
-        return clock.now() >= unopenedSince + configuration.openGrace || access(configuration.path, F_OK) != 0
+        if let unopenedSince {
+            return clock.now() >= unopenedSince + configuration.openGrace || access(configuration.path, F_OK) != 0
+        }
+        // Never past what only the file has.
+        return stored.batches == 0 || id >= storedThrough
     }
 
     private mutating func publish() {
@@ -230,7 +243,8 @@ struct QueueEngine {
         let watches = stored.batches > 0
         let untold = toldDrops.count
         let limit: Duration?? = queue.withState { state in
-            if state.closing { return nil }
+            // A reader that came while we worked has signalled nobody.
+            if state.closing || state.readerIsNew { return nil }
             if let retryAt {
                 // New batches matter to a waiting reader only.
                 state.thread = state.reader != nil ? .idle : .failing
@@ -278,6 +292,11 @@ struct QueueEngine {
         do {
             try createDirectories(parent, mode: 0o700)
             try requirePrivateDirectory(parent)
+            // SQLite is told to follow no link, and means every part of the path.
+            if let real = realpath(parent, nil) {
+                defer { free(real) }
+                configuration.path = "\(String(cString: real))/\(configuration.path.dropFirst(parent.utf8.count + 1))"
+            }
         } catch let error as CoreError {
             guard case .system(let number) = error.code else { throw BoundaryError(.storage(0), error.message) }
             throw QueueDatabase.storage(number, configuration.path)
@@ -292,6 +311,9 @@ struct QueueEngine {
 
     private mutating func adopt(_ fresh: QueueDatabase) throws {
         let totals = try fresh.totals()
+        guard totals.lastID < Limits.largestID else {
+            throw BoundaryError(.damaged, "boundary log queue \(configuration.path): a batch has an impossible number")
+        }
         if unopenedSince == nil {
             // A commit that failed may have reached the disk all the same.
             forget(through: totals.lastID)
@@ -303,6 +325,7 @@ struct QueueEngine {
             renumber(from: totals.lastID + 1)
         }
         unopenedSince = nil
+        storedThrough = try fresh.totals().lastID
         database = fresh
         stored = (totals.batches, totals.bytes, totals.logs)
         let stored = stored

@@ -62,7 +62,9 @@ enum QueueFiles {
                 guard rows.count < Limits.queueBatches, bytes + batch.payload.count <= Limits.queueBytes else { break }
                 bytes += batch.payload.count
                 let valid = batch.payload.withUnsafeBytes { try? BatchScanner.scan(.request, $0) }
-                if batch.id > 0, case .batch(_, let summary) = valid, summary.logs == batch.logs {
+                if batch.id > 0, batch.id < Limits.largestID, case .batch(_, let summary) = valid,
+                    summary.logs == batch.logs
+                {
                     rows.append((batch.id, batch))
                 }
             }

@@ -34,6 +34,8 @@ struct ControlPlaneSide: Sendable {
     private let probes: HTTPClient
     private let runtime: LinkRuntime
     private let scriptPool: BlockingPool
+    /// Outlives lives: it knows which volume hangs.
+    private let volumes: ResourcesMonitor
 
     /// - Throws: ``CommandFailure`` for a setting that makes no sense.
     init(_ settings: LinkSettings, _ foundation: Foundation) throws {
@@ -60,7 +62,8 @@ struct ControlPlaneSide: Sendable {
             logger: foundation.logger)
         probes = HTTPClient(
             eventLoopGroupProvider: .shared(foundation.group), configuration: HTTPAppProber.clientConfiguration)
-        scriptPool = BlockingPool(threads: 1)
+        volumes = ResourcesMonitor(pool: foundation.pool, runtime: runtime)
+        scriptPool = BlockingPool(threads: 2)
     }
 
     private static func scriptState(_ configuration: AgentConfiguration) -> String {
@@ -115,7 +118,7 @@ struct ControlPlaneSide: Sendable {
             ClosableRoutine(ScriptReporter(reports: reports), close: { reports.close() }, isEmpty: { reports.isEmpty }),
             ReportConnections(ConnectionReports(runtime: runtime, metrics: f.metrics)),
             metadata,
-            ResourcesMonitor(pool: f.pool, runtime: runtime),
+            volumes,
             ReportStats(source: connections, metrics: f.metrics, runtime: runtime),
         ]
         return AgentLife(
@@ -128,7 +131,9 @@ struct ControlPlaneSide: Sendable {
     func close() async {
         try? await probes.shutdown()
         await link.shutdown()
-        await scriptPool.shutdown()
+        // A thread that hangs on a dead mount must not keep the process.
+        let pool = scriptPool
+        _ = try? await runtime.within(.seconds(2), "ending the script threads") { await pool.shutdown() }
     }
 
     private struct Connections: StatsSource {
@@ -162,7 +167,14 @@ struct ForwardBoundaryLogs: DrainableRoutine {
     }
 
     func run(_ connection: any AgentConnection) async throws {
+        let hasSessions = connection.apiVersion.hasBoundarySessions
         try await forwarder.run { request in
+            var request = request
+            if !hasSessions {
+                // Fields of API 2.9.
+                (request.sessionID, request.confinedProcessName) = ("", "")
+                for index in request.logs.indices { request.logs[index].sequenceNumber = 0 }
+            }
             do {
                 _ = try await connection.call(AgentAPI.reportBoundaryLogs, request)
             } catch let error as DRPCError {

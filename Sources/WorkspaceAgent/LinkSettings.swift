@@ -19,8 +19,11 @@ struct LinkSettings: Sendable {
 
     /// The address for people: without user and password.
     var address: String {
-        guard let at = url.lastIndex(of: "@"), let scheme = url.firstRange(of: "://") else { return url }
-        return String(url[..<scheme.upperBound] + url[url.index(after: at)...])
+        guard let scheme = url.firstRange(of: "://") else { return url }
+        let rest = url[scheme.upperBound...]
+        let end = rest.firstIndex { "/?#".contains($0) } ?? rest.endIndex
+        guard let at = rest[..<end].lastIndex(of: "@") else { return url }
+        return "\(url[..<scheme.upperBound])\(rest[rest.index(after: at)...])"
     }
 
     /// nil without an address: standalone.

@@ -80,7 +80,11 @@ final class StopSignal: Sendable {
             $0.count += 1
             return ($0.count, $0.handler)
         }
-        guard count == 1 else { _exit(1) }
+        guard count == 1 else {
+            // A closing terminal and systemd send SIGHUP beside another: no second wish.
+            if signal == SIGHUP { return }
+            _exit(1)
+        }
         logger.info("shutting down", metadata: ["signal": "\(signal)"])
         handler?()
     }

@@ -85,7 +85,11 @@ package final class AgentLife: Sendable {
         await stopAcceptingWork()
         await duties.stop()
         await end(start)
-        lifecycle.set(await stopScripts())
+        // A scheduled run goes on otherwise, beyond this life and its reports.
+        await endScripts(all: false, within: LinkLimits.startScriptsEnd)
+        let last = await stopScripts()
+        await endScripts(all: true, within: LinkLimits.teardown)
+        lifecycle.set(last)
         let delivered = await link.deliver()
         await closeLocal()
         await link.close()
@@ -113,6 +117,15 @@ package final class AgentLife: Sendable {
             try await runtime.within(LinkLimits.startScriptsEnd, "ending the start scripts") { await start.value }
         } catch {
             runtime.logger.warning("start scripts do not end", metadata: ["error": "\(error)"])
+        }
+    }
+
+    private func endScripts(all: Bool, within limit: Duration) async {
+        let duties = duties
+        do {
+            try await runtime.within(limit, "ending scripts") { await duties.endScripts(all: all) }
+        } catch {
+            runtime.logger.warning("scripts do not end", metadata: ["error": "\(error)"])
         }
     }
 

@@ -61,7 +61,15 @@ package final class ControlPlaneAgent: Service {
             return (!state.ends, state.life)
         }
         if !first { return (try? await state.first(\.delivered)) ?? false }
-        let delivered = await life?.shutdown(stopAcceptingWork: stopAcceptingWork, closeLocal: closeLocal) ?? true
+        let delivered: Bool
+        if let life {
+            delivered = await life.shutdown(stopAcceptingWork: stopAcceptingWork, closeLocal: closeLocal)
+        } else {
+            // Before the first life there is nothing to report; what works without it ends all the same.
+            await stopAcceptingWork()
+            await closeLocal()
+            delivered = true
+        }
         state.update { $0.delivered = delivered }
         return delivered
     }

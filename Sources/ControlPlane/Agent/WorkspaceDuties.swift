@@ -69,6 +69,10 @@ package final class WorkspaceDuties: AgentDuties {
 
     package func stop() async { scripts.stopCron() }
 
+    package func endScripts(all: Bool) async {
+        if all { await scripts.cancelAll() } else { await scripts.cancelStart() }
+    }
+
     package func runStopScripts() async -> ScriptOutcome {
         let scripts = scripts
         return await withTaskCancellationHandler {

@@ -82,6 +82,12 @@ package struct LinkConfiguration: Sendable {
         headerCommand = given(input.headerCommand)
         caFile = given(input.caFile)
         proxies = try ProxySettings(environment: input.environment)
+        // NIOSSL would check the certificate against the address that we are connected to: the proxy's.
+        if url.isSecure, IPPrefix(url.host) != nil, proxies.proxy(for: url) != nil {
+            throw problem(
+                "--agent-url: an https address that is an IP cannot be verified through a proxy; "
+                    + "use a host name, or add the address to NO_PROXY")
+        }
     }
 }
 

@@ -145,7 +145,8 @@ package struct LogQueue: Sendable {
             turns.append(source)
             sources[source] = queue
         }
-        isDropping = false
+        // Said once for each time that it fills up.
+        if lines == 0 { isDropping = false }
         guard exceeded else { return (count, 0) }
         let refused = lines
         self = LogQueue()

@@ -6,7 +6,11 @@ package enum WorkspacePath {
     /// - Parameters:
     ///   - home: absolute; what `~` means. Another user's (`~name`) isn't looked up and is an ordinary name.
     package static func expand(_ path: String, home: String, environment: [String: String], base: String) -> String {
-        let path = EnvironmentBuilder.expand(path) { environment[$0] }
+        expandHome(EnvironmentBuilder.expand(path) { environment[$0] }, home: home, base: base)
+    }
+
+    /// As ``expand(_:home:environment:base:)`` without variables: a `$` is an ordinary character.
+    package static func expandHome(_ path: String, home: String, base: String) -> String {
         if path == "~" { return home }
         if path.hasPrefix("~/") { return join(home, String(path.dropFirst(2))) }
         if path.hasPrefix("/") { return path }

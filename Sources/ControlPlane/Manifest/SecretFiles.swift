@@ -19,7 +19,7 @@ package struct SecretFiles: Sendable {
     /// - Returns: a warning for each failure, naming the path and never the value.
     package func write(_ secrets: [WorkspaceSecretValue]) -> [String] {
         secrets.filter { !$0.filePath.isEmpty }.compactMap { secret in
-            let path = WorkspacePath.expand(secret.filePath, home: home, environment: [:], base: home)
+            let path = WorkspacePath.expandHome(secret.filePath, home: home, base: home)
             do {
                 try write(secret.value, to: path)
                 return nil

@@ -20,6 +20,10 @@ package protocol AgentDuties: Sendable {
     /// Runs nothing new by the calendar or the manifest; called when shutdown begins.
     func stop() async
 
+    /// Ends scripts that still run, and returns when they have ended and reported.
+    /// - Parameter all: stop scripts, too.
+    func endScripts(all: Bool) async
+
     /// Runs all run_on_stop scripts and returns when the last has ended. Cancelling the task ends them.
     func runStopScripts() async -> ScriptOutcome
 }

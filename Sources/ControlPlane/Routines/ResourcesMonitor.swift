@@ -68,8 +68,12 @@ package final class ResourcesMonitor: Routine {
     /// nil when there is nothing to do.
     private func configuration(_ connection: any AgentConnection) async throws -> Configuration? {
         var answer: Configuration?
-        try await runtime.tolerating(name) {
-            answer = try await connection.call(AgentAPI.getResourcesMonitoringConfiguration, .init())
+        while true {
+            try await runtime.tolerating(name) {
+                answer = try await connection.call(AgentAPI.getResourcesMonitoringConfiguration, .init())
+            }
+            if answer != nil { break }
+            try await runtime.clock.sleep(LinkLimits.resourcesRetry)
         }
         guard let answer, answer.memory.enabled || answer.volumes.contains(where: \.enabled) else { return nil }
         let config = answer.config

@@ -34,6 +34,8 @@ package enum LinkLimits {
     package static let datapoints = 1_000
     /// Volumes that are monitored. Further ones are left out, with a warning.
     package static let volumes = 64
+    /// How long after a configuration that was not answered it is asked for again.
+    package static let resourcesRetry = Duration.seconds(60)
     /// How long reading memory, or all volumes, may take. Then the datapoint lacks them.
     package static let resourceRead = Duration.seconds(5)
     /// What a collection interval is clamped to.

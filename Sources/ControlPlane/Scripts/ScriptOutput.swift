@@ -80,7 +80,7 @@ final class ScriptOutput: Sendable {
             }
             if idle { continuation.resume() }
         }
-        _ = try? await pool.run { [self] in
+        _ = try? await pool.runToEnd { [self] in
             sink.withLock { sink in
                 if let line = sink.stdout.finish() { append(.info, line) }
                 if let line = sink.stderr.finish() { append(.error, line) }
@@ -96,7 +96,9 @@ final class ScriptOutput: Sendable {
     private func drainSoon() {
         Task(executorPreference: executor) { [self] in
             do {
-                try await pool.run { [self] in while drain() {} }
+                // One turn at a time: a script that never stops writing must not keep the thread from
+                // the others.
+                while try await pool.run({ [self] in drain() }) {}
             } catch {
                 // The pool is closed: the daemon is past its end.
                 settle()

@@ -1,6 +1,8 @@
 import AgentCore
 import AgentProto
+import DRPC
 import DequeModule
+import FoundationEssentials
 import Logging
 import Synchronization
 
@@ -38,6 +40,13 @@ package final class ScriptReports: Sendable {
         work.signal()
     }
 
+    fileprivate func refused(_ timing: Coder_Agent_V2_Timing, _ error: DRPCError) {
+        dropped.increment()
+        logger.warning(
+            "the control plane refuses the result of a script",
+            metadata: ["script_id": "\(UUID(wire: timing.scriptID)?.lowercased ?? "")", "error": "\(error)"])
+    }
+
     /// Shutdown: no more come. ``ScriptReporter`` returns once all are delivered.
     package func close() {
         state.withLock { $0.closed = true }
@@ -64,7 +73,14 @@ package struct ScriptReporter: Routine {
             while let timing = reports.first {
                 var request = Coder_Agent_V2_WorkspaceAgentScriptCompletedRequest()
                 request.timing = timing
-                _ = try await connection.call(AgentAPI.scriptCompleted, request)
+                do {
+                    _ = try await connection.call(AgentAPI.scriptCompleted, request)
+                } catch let error as DRPCError {
+                    // Refused by a control plane that is there: asking again would tear down every connection
+                    // and keep all later results from it.
+                    guard case .remote = error.code, !error.isUnknownRPC else { throw error }
+                    reports.refused(timing, error)
+                }
                 reports.removeFirst()
             }
             if reports.isClosed { return }

@@ -78,6 +78,11 @@ final class LineWriter: Sendable {
         while !rest.isEmpty {
             let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
             if count < 0, errno == EINTR { continue }
+            if count < 0, errno == EAGAIN {
+                var poll = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+                _ = Glibc.poll(&poll, 1, -1)
+                continue
+            }
             // Nobody reads any more; the daemon goes on.
             guard count > 0 else { return }
             rest = rest.dropFirst(count)

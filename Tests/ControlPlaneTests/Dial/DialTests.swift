@@ -175,13 +175,14 @@ import WebSockets
 
     @Test func headerCommandsThatFailSayWhy() async throws {
         for (command, text) in [
-            ("echo X-A=SECRET; echo oops >&2; exit 3", "exited with 3: oops"), ("echo no-equals-SECRET", "name=value"),
+            ("echo X-A=SECRET; echo oops >&2; exit 3", "exited with 3;"), ("echo no-equals-SECRET", "name=value"),
             ("echo Host=SECRET", "Host cannot be set"), ("kill -9 $$", "signal 9"),
             ("head -c 70000 /dev/zero", "more than 65536 bytes"),
         ] {
             let error = try await DialTest.dialError(
                 try DialTest.configuration("http://127.0.0.1:1") { $0.headerCommand = command })
             #expect(error.code == .configuration && error.description.contains(text), "\(error)")
+            #expect(!error.description.contains("SECRET") && !error.description.contains("oops"))
         }
     }
 

@@ -207,6 +207,7 @@ final class FakeDuties: AgentDuties {
 
     func startCron() async { seen.withLock { $0.crons += 1 } }
     func stop() async { seen.withLock { $0.stops += 1 } }
+    func endScripts(all: Bool) async {}
 
     func runStopScripts() async -> ScriptOutcome {
         seen.withLock { $0.stopScripts += 1 }
