@@ -119,13 +119,13 @@ package struct ControlPlaneREST: Sendable {
                             if body.readableBytes > DialLimits.errorBodyBytes { break }
                         }
                         throw HTTPFailure(status: head.status, location: head.headers["Location"].first, body: body)
-                            .error(name)
+                            .error(name, sent: headers)
                     }
                     var reader = ServerSentEventReader()
                     for try await chunk in chunks {
                         progress.time.withLock { $0 = clock.now() }
                         for event in try reader.read(chunk) {
-                            if let event = try Self.reinitEvent(event, name) { return .event(event) }
+                            if let event = try Self.reinitEvent(event, name, sent: headers) { return .event(event) }
                         }
                     }
                     throw ControlPlaneError(.unreachable, "\(name) ended without an event")
@@ -150,14 +150,15 @@ package struct ControlPlaneREST: Sendable {
 
     /// nil for an event that is not about this.
     static func reinitEvent(
-        _ event: ServerSentEventReader.Event, _ name: String
+        _ event: ServerSentEventReader.Event, _ name: String, sent: HTTPHeaders = [:]
     ) throws(ControlPlaneError) -> ReinitEvent? {
         switch event.name {
         case "message", "data": break
         case "error":
             let failure = HTTPFailure(status: 0, body: ByteBuffer(string: event.data))
             throw ControlPlaneError(
-                .unreachable, "\(name): \(PeerText.line(failure.body?.message ?? "the stream reports an error"))")
+                .unreachable,
+                "\(name): \(PeerText.line(failure.body?.message ?? "the stream reports an error", sent: sent))")
         default: return nil
         }
         struct Body: Decodable {
@@ -179,8 +180,9 @@ package struct ControlPlaneREST: Sendable {
 
     private func get<Body: Decodable>(_ uri: String, within limit: TimeAmount) async throws -> Body {
         let name = "GET \(transport.server)\(uri.prefix { $0 != "?" })"
-        let answer = try await transport.send(.GET, uri, headers: try await authorized(), within: limit)
-        guard answer.status == 200 else { throw HTTPFailure(answer).error(name) }
+        let fields = try await authorized()
+        let answer = try await transport.send(.GET, uri, headers: fields, within: limit)
+        guard answer.status == 200 else { throw HTTPFailure(answer).error(name, sent: fields) }
         do {
             return try JSONDecoder().decode(Body.self, from: Data(answer.body.readableBytesView))
         } catch {

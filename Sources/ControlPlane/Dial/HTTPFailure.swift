@@ -4,8 +4,16 @@ import NIOHTTP1
 
 /// A peer's text as part of a message of ours.
 enum PeerText {
+    /// Fields whose values are no secrets.
+    private static let open: Set<String> = ["user-agent", "accept", "content-type"]
+
     /// One line without control characters, of limited length.
-    static func line(_ text: String) -> String {
+    /// - Parameter sent: what the peer was sent. Values that it quotes are left out: they may be secrets.
+    static func line(_ text: String, sent: HTTPHeaders = [:]) -> String {
+        var text = text
+        for field in sent where field.value.utf8.count >= 4 && !open.contains(field.name.lowercased()) {
+            text = text.replacing(field.value, with: "***")
+        }
         var result = ""
         var count = 0
         for scalar in text.unicodeScalars {
@@ -49,14 +57,17 @@ struct HTTPFailure {
         status == 400 && body?.validations?.contains { $0.field?.lowercased() == "version" } == true
     }
 
-    /// - Parameter request: method and address, without secrets.
-    func error(_ request: String) -> ControlPlaneError {
+    /// - Parameters:
+    ///   - request: method and address, without secrets.
+    ///   - sent: the request's fields, which the answer may quote.
+    func error(_ request: String, sent: HTTPHeaders) -> ControlPlaneError {
+        func line(_ text: String) -> String { PeerText.line(text, sent: sent) }
         var message = "\(request) was answered with \(status)"
         if let text = body?.message, !text.isEmpty {
-            message += ": \(PeerText.line(text))"
-            if let detail = body?.detail, !detail.isEmpty { message += " (\(PeerText.line(detail)))" }
+            message += ": \(line(text))"
+            if let detail = body?.detail, !detail.isEmpty { message += " (\(line(detail)))" }
             for validation in body?.validations?.prefix(8) ?? [] {
-                message += "; \(PeerText.line(validation.field ?? "")): \(PeerText.line(validation.detail ?? ""))"
+                message += "; \(line(validation.field ?? "")): \(line(validation.detail ?? ""))"
             }
         } else if status != 401 {
             message +=

@@ -49,7 +49,7 @@ package final class InstanceIdentity: TokenProvider {
         let answer = try await controlPlane.send(.POST, uri, headers: fields, body: body, within: times.request)
         let name = "POST \(controlPlane.server)\(uri)"
         guard (200..<300).contains(answer.status) else {
-            throw HTTPFailure(answer).error(name)
+            throw HTTPFailure(answer).error(name, sent: fields)
         }
         struct Answer: Decodable { var session_token: String }
         guard

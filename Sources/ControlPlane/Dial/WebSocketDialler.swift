@@ -56,7 +56,7 @@ package final class WebSocketDialler: Sendable {
             switch try await attempt(uri, fields, tls, deadline, initializer) {
             case .open(let channel): return (channel, version)
             case .refused(let failure):
-                let error = failure.error("GET \(configuration.url)/api/v2/workspaceagents/me/rpc")
+                let error = failure.error("GET \(configuration.url)/api/v2/workspaceagents/me/rpc", sent: fields)
                 guard failure.refusesVersion else { throw error }
                 refusal = error
                 if warnedOfVersion.first() {
