@@ -26,6 +26,9 @@ public final class DurableQueue: Sendable {
         public var retry: (first: Duration, longest: Duration) = (.milliseconds(100), .seconds(10))
         /// How long batches of a queue that cannot be opened yet wait for the older ones in it.
         public var openGrace = Duration.seconds(30)
+        /// Without a file the thread starts with the first batch or reader: a queue that nobody uses
+        /// costs nothing.
+        public var startsWhenNeeded = false
 
         /// - Parameter directory: the agent's state directory.
         public init(directory: String) { path = "\(directory)/boundary-logs/queue.db" }
@@ -49,7 +52,7 @@ public final class DurableQueue: Sendable {
     }
 
     struct State {
-        enum Thread { case working, lingering, failing, idle }
+        enum Thread { case absent, working, lingering, failing, idle }
 
         var chunks: [Chunk] = []
         /// Not on disk: in `chunks` and in the thread's hands.
@@ -97,13 +100,10 @@ public final class DurableQueue: Sendable {
         self.logger = logger
         wake = wa_eventfd()
         guard wake >= 0 else { throw CoreError.system(wake, "eventfd") }
-        let started = startThread("boundary-queue") { [self] in
-            var engine = QueueEngine(
-                configuration: configuration, clock: clock, metrics: metrics, logger: logger, queue: self)
-            engine.run()
-        }
-        guard started else {
-            throw BoundaryError(.closed, "the kernel refuses a thread for the boundary log queue")
+        if configuration.startsWhenNeeded, access(configuration.path, F_OK) != 0, errno == ENOENT {
+            state.withLock { $0.thread = .absent }
+        } else if let error = start() {
+            throw error
         }
         registry.gauge("agent_boundary_log_proxy_queue_batches", help: "Batches that wait to be forwarded.") {
             [weak self] in self.map { Double($0.status.batches) }
@@ -114,6 +114,16 @@ public final class DurableQueue: Sendable {
     }
 
     deinit { Glibc.close(wake) }
+
+    private func start() -> BoundaryError? {
+        let started = startThread("boundary-queue") { [self] in
+            var engine = QueueEngine(
+                configuration: configuration, clock: clock, metrics: metrics, logger: logger, queue: self)
+            engine.run()
+        }
+        return started
+            ? nil : BoundaryError(.closed, "the kernel refuses a thread for the boundary log queue")
+    }
 
     public var status: Status {
         state.withLock { state in
@@ -159,11 +169,11 @@ public final class DurableQueue: Sendable {
     public func enqueue(_ bytes: UnsafeRawBufferPointer, _ parts: [Range<Int>], logs: Int) -> Bool {
         var size = 0
         for part in parts { size += part.count }
-        let (taken, signals) = state.withLock { state in
+        let (taken, found) = state.withLock { state -> (Bool, State.Thread?) in
             guard hasRoom(state, size) else {
                 state.status.dropped += 1
                 // The first of many is told at once.
-                return (false, state.status.dropped == 1 && state.thread != .working)
+                return (false, state.status.dropped == 1 && state.thread != .working ? state.thread : nil)
             }
             if state.chunks.last.map({ $0.bytes + size > Limits.chunkBytes }) ?? true {
                 state.chunks.append(Chunk(received: clock.wallSeconds()))
@@ -174,16 +184,16 @@ public final class DurableQueue: Sendable {
             let signals =
                 switch state.thread {
                 case .working, .failing: false
-                case .idle: true
+                case .idle, .absent: true
                 case .lingering:
                     state.staged.bytes * 4 > configuration.maximumStagedBytes
                         || state.staged.batches * 4 > configuration.maximumStagedBatches
                 }
-            if signals { state.thread = .working }
-            return (true, signals)
+            defer { if signals { state.thread = .working } }
+            return (true, signals ? state.thread : nil)
         }
         if !taken { metrics.dropped(.bufferFull, logs: logs) }
-        if signals { wa_eventfd_signal(wake) }
+        if let found { signal(found) }
         return taken
     }
 
@@ -266,20 +276,43 @@ public final class DurableQueue: Sendable {
             let done = state.withLock { state in
                 if state.closed { return true }
                 state.closing = true
+                if state.thread == .absent, state.isEmpty {
+                    (state.closed, state.thread) = (true, .working)
+                    return true
+                }
                 state.closeWaiters.append(continuation)
                 return false
             }
-            if done { continuation.resume() }
-            wakeThread()
+            if done { continuation.resume() } else { wakeThread() }
         }
     }
 
     private func wakeThread() {
-        let signals = state.withLock { state in
+        let found = state.withLock { state in
             defer { state.thread = .working }
-            return state.thread != .working
+            return state.thread
         }
-        if signals { wa_eventfd_signal(wake) }
+        if found != .working { signal(found) }
+    }
+
+    /// Has the thread look, which was in this state and counts as working now.
+    private func signal(_ found: State.Thread) {
+        guard found == .absent else {
+            wa_eventfd_signal(wake)
+            return
+        }
+        guard let error = start() else { return }
+        // The next batch tries again; at the end there is none.
+        let (waiters, lost) = state.withLock { state in
+            state.thread = state.closing ? .working : .absent
+            state.status.trouble = error.message
+            guard state.closing else { return ([CheckedContinuation<Void, Never>](), [Chunk]()) }
+            state.closed = true
+            defer { (state.closeWaiters, state.chunks) = ([], []) }
+            return (state.closeWaiters, state.chunks)
+        }
+        for chunk in lost { metrics.dropped(.bufferFull, batches: chunk.batches, logs: chunk.logs) }
+        for waiter in waiters { waiter.resume() }
     }
 
     // MARK: - For the thread

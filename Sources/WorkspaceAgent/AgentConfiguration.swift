@@ -1,6 +1,7 @@
 import AgentCore
 import AgentProc
 import AgentSocket
+import BoundaryLog
 import Glibc
 import Logging
 import NIOCore
@@ -151,7 +152,7 @@ struct AgentConfiguration: Sendable {
         let boundary =
             command.boundary.boundaryLogProxySocketPath ?? environment["CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH"]
             ?? environment["CODER_AGENT_FIREWALL_LOG_PROXY_SOCKET_PATH"]
-            ?? "\(environment["TMPDIR"] ?? "/tmp")/boundary-audit.sock"
+            ?? BoundaryProxy.Configuration.defaultPath(temporary: environment["TMPDIR"])
         boundarySocket = boundary.isEmpty ? nil : boundary
         guard boundary.isEmpty || boundary.hasPrefix("/") else {
             throw ConfigurationError("--boundary-log-proxy-socket-path: \"\(boundary)\" must be an absolute path")

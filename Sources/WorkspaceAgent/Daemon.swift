@@ -138,7 +138,8 @@ enum Daemon {
         var services: [any Service] = [ProcessService(manager: manager, commands: processes.commands), server]
         services += extra
 
-        let boundary = side == nil ? nil : boundaryLogs(configuration, group, clock, metrics, health, logger)
+        // Without a control plane, too: they wait on disk for the day there is one.
+        let boundary = boundaryLogs(configuration, group, clock, metrics, health, logger)
         if let boundary {
             services.append(boundary.proxy)
             listeners.descriptions.append("boundary logs \(boundary.path)")
@@ -271,9 +272,10 @@ enum Daemon {
         guard let path = configuration.boundarySocket else { return nil }
         do {
             let counters = BoundaryMetrics(registry: metrics)
+            var store = DurableQueue.Configuration(directory: configuration.stateDirectory)
+            store.startsWhenNeeded = true
             let queue = try DurableQueue(
-                configuration: .init(directory: configuration.stateDirectory), clock: clock, metrics: counters,
-                registry: metrics, logger: logger)
+                configuration: store, clock: clock, metrics: counters, registry: metrics, logger: logger)
             let proxy = BoundaryProxy(
                 configuration: .init(path: path, mode: mode_t(configuration.boundarySocketMode)), queue: queue,
                 group: group, metrics: counters, logger: logger)

@@ -53,6 +53,10 @@ public final class DaemonProcess: Sendable {
         var variables = ProcessInfo.processInfo.environment
         variables["NOTIFY_SOCKET"] = notifyPath
         variables.merge(environment) { _, new in new }
+        // The default is a path that all daemons of a machine share.
+        if !environment.keys.contains(where: { $0.hasSuffix("_LOG_PROXY_SOCKET_PATH") || $0 == "TMPDIR" }) {
+            variables["CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH"] = "\(directory.path)/boundary.sock"
+        }
         let pid = try Self.spawn(line, variables, descriptors: descriptors)
         self.pid = pid
         let status: String

@@ -42,6 +42,41 @@ import Testing
         await second.queue.close()
     }
 
+    @Test func startsWhenNeeded() async throws {
+        let directory = try TemporaryDirectory()
+        var configuration = TestQueue.configuration(directory)
+        configuration.startsWhenNeeded = true
+        func exists() -> Bool { access(configuration.path, F_OK) == 0 }
+        let unused = try TestQueue(configuration)
+        #expect(unused.queue.status == .init() && unused.metric("queue_batches") == 0)
+        await unused.queue.drained()
+        await unused.queue.close()
+        await unused.queue.close()
+        #expect(!unused.add(request("s", 0)), "closed")
+        #expect(await unused.read().isEmpty)
+        #expect(!exists())
+
+        let used = try TestQueue(configuration)
+        for number in 0..<3 { #expect(used.add(request("s", number))) }
+        try await used.stored()
+        #expect(exists())
+        #expect(try await used.numbers() == [0, 1, 2])
+        await used.queue.close()
+
+        // What an earlier life left is seen without anyone asking.
+        let next = try TestQueue(configuration)
+        try await eventually("it is counted") { next.queue.status.batches == 3 }
+        await next.queue.close()
+
+        try #require(unlink(configuration.path) == 0)
+        let read = try TestQueue(configuration)
+        async let batches = read.read()
+        try await eventually("a reader starts it") { exists() }
+        read.add(request("s", 9))
+        #expect(await batches.count == 1)
+        await read.queue.close()
+    }
+
     @Test func theLogIsPrivateToo() async throws {
         let directory = try TemporaryDirectory()
         let configuration = TestQueue.configuration(directory)

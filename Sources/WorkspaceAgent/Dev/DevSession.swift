@@ -84,6 +84,7 @@ struct DevSession {
         let api = (configuration.httpSocket.map { ["unix:\($0)"] } ?? []) + addresses
         lines.append("HTTP API       \(api.joined(separator: "  "))")
         if let socket = configuration.agentSocket { lines.append("agent socket   \(socket)") }
+        if let socket = configuration.boundarySocket { lines.append("boundary logs  \(socket)") }
         lines.append("daemon log     \(configuration.logDirectory)/workspace-agent.log")
         lines += ["", "Try in another terminal:"] + examples.map { "  \($0)" } + ["", "Ctrl-C ends it.", ""]
         return lines
@@ -118,6 +119,7 @@ struct DevSession {
         var httpSocket: String?
         var httpAddresses: [String]
         var agentSocket: String?
+        var boundarySocket: String?
 
         enum CodingKeys: String, CodingKey {
             case event
@@ -126,6 +128,7 @@ struct DevSession {
             case httpSocket = "http_socket"
             case httpAddresses = "http_addresses"
             case agentSocket = "agent_socket"
+            case boundarySocket = "boundary_socket"
         }
     }
 
@@ -134,7 +137,7 @@ struct DevSession {
         let started = Started(
             controlPlane: url, tokenFile: setup.tokenFile, httpSocket: configuration.httpSocket,
             httpAddresses: configuration.httpAddresses.map { "http://\($0)" },
-            agentSocket: configuration.agentSocket)
+            agentSocket: configuration.agentSocket, boundarySocket: configuration.boundarySocket)
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
         return String(decoding: (try? encoder.encode(started)) ?? Data(), as: UTF8.self)
