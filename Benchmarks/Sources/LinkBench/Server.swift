@@ -38,11 +38,6 @@ private func makeRouter() throws -> Router {
     return router
 }
 
-private func say(_ line: String) {
-    let text = Array("\(line)\n".utf8)
-    _ = write(1, text, text.count)
-}
-
 private final class Upgrade: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias OutboundOut = HTTPServerResponsePart
@@ -68,6 +63,14 @@ private final class Upgrade: ChannelInboundHandler, RemovableChannelHandler {
     }
 
     private func upgrade(_ head: HTTPRequestHead, _ context: ChannelHandlerContext) throws {
+        if head.uri.hasPrefix("/api/v2/workspaceagents/me/reinit") {
+            // Never to be claimed: the agent asks no more.
+            let fields: HTTPHeaders = ["Content-Length": "0", "Connection": "close"]
+            context.write(
+                wrapOutboundOut(.head(.init(version: .http1_1, status: .conflict, headers: fields))), promise: nil)
+            context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
+            return
+        }
         let response = try WebSocketServerHandshake.response(to: head)
         context.write(wrapOutboundOut(.head(response)), promise: nil)
         context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)

@@ -27,7 +27,13 @@ func mebibytes(_ kibibytes: Double) -> String { "\(round1(kibibytes / 1024)) MiB
 func pad(_ text: String, _ width: Int) -> String { text + String(repeating: " ", count: max(1, width - text.count)) }
 
 func row(_ name: String, _ measured: String, floor: String = "", ratio: String = "", promise: String = "") {
-    print(pad(name, 36) + pad(measured, 28) + pad(floor, 30) + pad(ratio, 8) + promise)
+    say(pad(name, 36) + pad(measured, 28) + pad(floor, 30) + pad(ratio, 8) + promise)
+}
+
+/// Prints a line at once, into a pipe, too.
+func say(_ line: String) {
+    let text = Array("\(line)\n".utf8)
+    _ = write(1, text, text.count)
 }
 
 func contents(_ path: String) -> String {
