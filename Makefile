@@ -28,10 +28,12 @@ bench: build
 	$(SWIFT) build -c release --package-path Benchmarks --product SocketBench
 	$(SWIFT) build -c release --package-path Benchmarks --product YamuxBench
 	$(SWIFT) build -c release --package-path Benchmarks --product BoundaryBench
+	$(SWIFT) build -c release --package-path Benchmarks --product LinkBench
 	Benchmarks/.build/release/ProcessBench $(RELEASE)
 	Benchmarks/.build/release/SocketBench
 	Benchmarks/.build/release/YamuxBench
 	Benchmarks/.build/release/BoundaryBench
+	Benchmarks/.build/release/LinkBench $(RELEASE)
 
 proto: deps-proto
 	scripts/proto.sh

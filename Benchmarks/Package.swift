@@ -48,5 +48,19 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        .executableTarget(
+            name: "LinkBench",
+            dependencies: [
+                .product(name: "AgentCore", package: "workspace-agent"),
+                .product(name: "DRPC", package: "workspace-agent"),
+                .product(name: "WebSockets", package: "workspace-agent"),
+                .product(name: "Yamux", package: "workspace-agent"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            swiftSettings: strict
+        ),
     ]
 )

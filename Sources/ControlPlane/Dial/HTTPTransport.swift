@@ -81,21 +81,21 @@ final class HTTPTransport: Sendable {
     /// Sends a request and passes its body on as it comes.
     func stream<T: Sendable>(
         _ method: HTTPMethod, _ uri: String, headers: HTTPHeaders, body: ByteBuffer? = nil,
-        _ read: (_ head: (status: Int, headers: HTTPHeaders), _ chunks: HTTPClientResponse.Body) async throws -> T
+        _ read: (_ head: (status: Int, headers: HTTPHeaders), _ chunks: HTTPExchange.Body) async throws -> T
     ) async throws -> T {
         let client = try await client()
-        var request = HTTPClientRequest(url: "\(server)\(uri)")
-        request.method = method
-        request.headers = headers
-        request.headers.replaceOrAdd(name: "User-Agent", value: "workspace-agent")
+        var headers = headers
+        headers.replaceOrAdd(name: "User-Agent", value: "workspace-agent")
         if let authorization = server.basicAuthorization {
-            request.headers.replaceOrAdd(name: "Authorization", value: authorization.reveal())
+            headers.replaceOrAdd(name: "Authorization", value: authorization.reveal())
         }
-        if let body { request.body = .bytes(body) }
         do {
+            let request = try HTTPClient.Request(
+                url: "\(server)\(uri)", method: method, headers: headers, body: body.map { .byteBuffer($0) })
             // The caller's limit ends it sooner.
-            let response = try await client.execute(request, timeout: .hours(24))
-            return try await read((Int(response.status.code), response.headers), response.body)
+            return try await HTTPExchange.perform(request, on: client, deadline: .now() + .hours(24)) { head, chunks in
+                try await read((Int(head.status.code), head.headers), chunks)
+            }
         } catch {
             throw failure(error, name(method, uri))
         }

@@ -27,10 +27,15 @@ package struct HTTPAppProber: AppProber {
 
     package func isHealthy(_ url: String) async -> Bool {
         guard url.hasPrefix("http://") || url.hasPrefix("https://") else { return false }
-        let request = HTTPClientRequest(url: url)
-        // The body is of no interest; dropping it closes the connection.
-        guard let response = try? await client.execute(request, timeout: .seconds(5)) else { return false }
-        return response.status.code < 500
+        do {
+            let request = try HTTPClient.Request(url: url)
+            // The body is of no interest; leaving it closes the connection.
+            return try await HTTPExchange.perform(request, on: client, deadline: .now() + .seconds(5)) { head, _ in
+                head.status.code < 500
+            }
+        } catch {
+            return false
+        }
     }
 }
 
