@@ -9,6 +9,7 @@ struct AgentCommand: ParsableCommand {
 
             Example:
               workspace-agent agent --http-address 127.0.0.1:7717 --log-level debug
+              workspace-agent agent --agent-url https://coder.example.com --agent-token-file /run/agent-token
             """)
 
     @Option(help: "Unix socket of the HTTP API; empty for none. [WORKSPACE_AGENT_HTTP_SOCKET]")
@@ -34,6 +35,12 @@ struct AgentCommand: ParsableCommand {
 
     @Option(help: "The agent socket; default /tmp/coder-agent.sock. [CODER_AGENT_SOCKET_PATH]")
     var socketPath: String?
+
+    @OptionGroup(title: "Control plane")
+    var link: LinkOptions
+
+    @OptionGroup(title: "Boundary logs")
+    var boundary: BoundaryOptions
 
     @Option(help: "Directory for state. [WORKSPACE_AGENT_STATE_DIR]")
     var stateDir: String?

@@ -72,6 +72,11 @@ struct AgentConfiguration: Sendable {
     var reapsOrphans: Bool
     var printsExamples: Bool
     var priority: ChildPriority?
+    /// nil runs standalone.
+    var link: LinkSettings?
+    /// nil takes no boundary logs.
+    var boundarySocket: String?
+    var boundarySocketMode: UInt32
     /// What was wrong but can be lived with; logged at start.
     var warnings: [String] = []
 
@@ -142,6 +147,21 @@ struct AgentConfiguration: Sendable {
         }
         reapsOrphans = !flag(command.noReap, "WORKSPACE_AGENT_NO_REAP")
         printsExamples = command.printExamples
+        link = try LinkSettings(command.link, environment)
+        let boundary =
+            command.boundary.boundaryLogProxySocketPath ?? environment["CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH"]
+            ?? environment["CODER_AGENT_FIREWALL_LOG_PROXY_SOCKET_PATH"]
+            ?? "\(environment["TMPDIR"] ?? "/tmp")/boundary-audit.sock"
+        boundarySocket = boundary.isEmpty ? nil : boundary
+        guard boundary.isEmpty || boundary.hasPrefix("/") else {
+            throw ConfigurationError("--boundary-log-proxy-socket-path: \"\(boundary)\" must be an absolute path")
+        }
+        let mode =
+            present(command.boundary.boundaryLogProxySocketMode, "CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_MODE") ?? "0600"
+        guard let bits = UInt32(mode, radix: 8), bits <= 0o777 else {
+            throw ConfigurationError("--boundary-log-proxy-socket-mode: \"\(mode)\" is no octal mode up to 0777")
+        }
+        boundarySocketMode = bits
         readPriority()
     }
 

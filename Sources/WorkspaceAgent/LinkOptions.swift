@@ -1,0 +1,42 @@
+import ArgumentParser
+
+/// The flags of the link to the control plane (spec: control plane, configuration).
+struct LinkOptions: ParsableArguments {
+    @Option(help: "Address of the control plane; without it the daemon runs standalone. [CODER_AGENT_URL]")
+    var agentURL: String?
+
+    @Option(help: "The agent's token; everybody who may list processes sees it: prefer the file. [CODER_AGENT_TOKEN]")
+    var agentToken: String?
+
+    @Option(help: "File that holds the agent's token, read again at each connect. [CODER_AGENT_TOKEN_FILE]")
+    var agentTokenFile: String?
+
+    @Option(
+        help:
+            "token, aws-instance-identity, azure-instance-identity or google-instance-identity. [CODER_AGENT_AUTH]")
+    var auth: String?
+
+    @Option(help: "Header k=v of every request to the control plane; repeatable. [CODER_AGENT_HEADER, commas]")
+    var agentHeader: [String] = []
+
+    @Option(help: "Command that prints further headers, k=v lines. [CODER_AGENT_HEADER_COMMAND]")
+    var agentHeaderCommand: String?
+
+    @Option(help: "PEM file of a further certificate authority to trust. [CODER_AGENT_CA_FILE]")
+    var agentCaFile: String?
+}
+
+/// The flags of the socket that takes boundary audit logs (spec: boundary).
+struct BoundaryOptions: ParsableArguments {
+    @Option(
+        name: [.long, .customLong("agent-firewall-log-proxy-socket-path")],
+        help: """
+            Socket for boundary audit logs, default $TMPDIR/boundary-audit.sock; empty for none. \
+            [CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH]
+            """)
+    var boundaryLogProxySocketPath: String?
+
+    @Option(
+        help: "Octal mode of that socket, default 0600. [CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_MODE]")
+    var boundaryLogProxySocketMode: String?
+}
