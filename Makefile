@@ -26,8 +26,10 @@ format:
 bench: build
 	$(SWIFT) build -c release --package-path Benchmarks --product ProcessBench
 	$(SWIFT) build -c release --package-path Benchmarks --product SocketBench
+	$(SWIFT) build -c release --package-path Benchmarks --product GitBench
 	Benchmarks/.build/release/ProcessBench $(RELEASE)
 	Benchmarks/.build/release/SocketBench
+	Benchmarks/.build/release/GitBench $(RELEASE)
 
 proto: deps-proto
 	scripts/proto.sh

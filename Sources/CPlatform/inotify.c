@@ -33,7 +33,7 @@ size_t wa_inotify_parse(const void *bytes, size_t count, struct wa_file_event *e
     event->watch = head.wd;
     event->overflow = (head.mask & IN_Q_OVERFLOW) != 0;
     event->gone = (head.mask & (IN_IGNORED | IN_UNMOUNT)) != 0;
-    event->self = (head.mask & (IN_DELETE_SELF | IN_MOVE_SELF)) != 0;
+    event->itself = (head.mask & (IN_DELETE_SELF | IN_MOVE_SELF)) != 0;
     event->directory = (head.mask & IN_ISDIR) != 0;
     event->entries = (head.mask & (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO)) != 0;
     event->name = (const char *)bytes + sizeof head;

@@ -43,8 +43,8 @@ package enum GitWatchLimits {
     static let gitSeconds = 60
     /// Repositories that the worker keeps open; the least recently scanned is closed first.
     static let openRepositories = 32
-    /// Crashes of the worker within a minute after which it is started again only a minute later.
-    static let crashes = 5
+    /// Ends of the worker within a minute after which it is started again only a minute later.
+    static let crashes = 20
     /// Crashes that one repository may cause in libgit2 before the git CLI gets it.
     static let crashesPerRepository = 1
 }

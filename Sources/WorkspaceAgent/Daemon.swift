@@ -3,6 +3,7 @@ import AgentHTTP
 import AgentProc
 import AgentSocket
 import CPlatform
+import GitWatch
 import Glibc
 import Logging
 import Metrics
@@ -97,6 +98,7 @@ enum Daemon {
             }
         ).add(to: routes)
         ProcessRoutes(manager: processes.manager, pool: pool).add(to: routes)
+        GitWatchRoutes(watcher: processes.git).add(to: routes)
 
         let service = HTTPService(routes: routes, metrics: metrics, logger: logger)
         let server = HTTPServer(service: service, group: group, logger: logger) {
@@ -117,7 +119,7 @@ enum Daemon {
             await processes.reactor.stop()
             throw error
         }
-        var services: [any Service] = [ProcessService(manager: processes.manager), server]
+        var services: [any Service] = [processes.git, ProcessService(manager: processes.manager), server]
         services += extra
         if let socket = agentSocket(configuration, group, metrics, health, logger) {
             services.append(socket.server)
@@ -145,6 +147,7 @@ enum Daemon {
         var stop: StopSignal
         /// Keeps the signal descriptor's owner.
         var reaper: OrphanReaper
+        var git: GitWatcher
     }
 
     private static func makeProcesses(
@@ -173,14 +176,21 @@ enum Daemon {
             health.set("process spool", .init("process spool: \(error)"))
         }
         let directory = configuration.directory
+        let git = GitWatcher(
+            configuration: .init(
+                executable: "/proc/self/exe", environment: EnvironmentBuilder(base: configuration.environment).build(),
+                watchBudget: configuration.environment["WORKSPACE_AGENT_GIT_WATCH_BUDGET"].flatMap { Int($0) }),
+            launcher: WorkerProcesses(launcher: launcher, reactor: reactor), metrics: metrics, health: health,
+            logger: logger)
         let manager = ProcessManager(
             configuration: .init(
                 directory: { directory }, environment: EnvironmentBuilder(base: configuration.environment),
-                clock: AgentClock(EventLoopClock(group: group)), memoryEvents: OOMEvents.defaultPath()),
+                paths: git, clock: AgentClock(EventLoopClock(group: group)),
+                memoryEvents: OOMEvents.defaultPath()),
             launcher: launcher, reactor: reactor, pool: pool, executor: executor, spools: spools, metrics: metrics,
             logger: logger)
         manager.setAfterReap { reaper.reap() }
-        return Processes(manager: manager, reactor: reactor, stop: stop, reaper: reaper)
+        return Processes(manager: manager, reactor: reactor, stop: stop, reaper: reaper, git: git)
     }
 
     /// A socket that cannot be had is no reason to withhold everything else: it is logged and shown by

@@ -1,5 +1,6 @@
 import ArgumentParser
 import CPlatform
+import GitWatch
 import Glibc
 
 /// The executable: picks a command and turns its outcome into an exit code (0 done, 1 failed, 2 bad
@@ -14,9 +15,11 @@ struct WorkspaceAgent: AsyncParsableCommand {
               workspace-agent agent --http-address 127.0.0.1:7717
             """,
         version: "workspace-agent \(BuildInfo.version)",
-        subcommands: [AgentCommand.self, ExpCommand.self, SyncCommand.self, VersionCommand.self])
+        subcommands: [AgentCommand.self, ExpCommand.self, SyncCommand.self, GitCommands.self, VersionCommand.self])
 
     static func main() async {
+        // The daemon's own helper: before the parser, which it need not wait for.
+        if CommandLine.arguments.dropFirst().elementsEqual([GitWorker.command]) { return GitWorker.run() }
         do {
             var command = try parseAsRoot()
             if var command = command as? any AsyncParsableCommand {

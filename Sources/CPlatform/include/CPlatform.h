@@ -117,7 +117,7 @@ struct wa_file_event {
     int watch;       ///< -1 with overflow
     bool overflow;   ///< events were lost
     bool gone;       ///< the watch is no more
-    bool self;       ///< the watched directory itself was deleted or moved
+    bool itself;     ///< the watched directory itself was deleted or moved
     bool directory;  ///< the named entry is a directory
     bool entries;    ///< an entry appeared or went away
     const char *name; ///< inside the parsed bytes
