@@ -6,7 +6,8 @@ import Glibc
 
 struct GitCommands: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "git", abstract: "Look at git work trees as the agent sees them.", subcommands: [GitWatchCommand.self])
+        commandName: "git", abstract: "Look at git work trees as the agent sees them.",
+        subcommands: [GitWatchCommand.self])
 }
 
 /// `workspace-agent git watch`.
@@ -65,7 +66,9 @@ struct GitWatchCommand: ParsableCommand {
         let parent = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "/"
         let body = try JSONEncoder().encode(Body(workdir: isDirectory ? path : parent))
         let status = try WatchClient(socket).post("/api/v0/processes/start", body, chat: chat)
-        guard status == 200 else { throw CommandFailure(message: "the agent at \(socket) refused \(path): status \(status)") }
+        guard status == 200 else {
+            throw CommandFailure(message: "the agent at \(socket) refused \(path): status \(status)")
+        }
     }
 
     private struct Message: Decodable {
@@ -143,7 +146,9 @@ final class WatchClient {
             let why = errnoText(errno)
             close(descriptor)
             throw CommandFailure(
-                message: "cannot reach the agent at \(path): \(why); check that it runs and that --http-socket names its socket")
+                message:
+                    "cannot reach the agent at \(path): \(why); check that it runs and that --http-socket names its socket"
+            )
         }
     }
 
@@ -169,7 +174,9 @@ final class WatchClient {
                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: \(key)\r\n\r\n
                 """.utf8))
         let status = try head()
-        guard status == 101 else { throw CommandFailure(message: "the agent at \(path) refused to watch: status \(status)") }
+        guard status == 101 else {
+            throw CommandFailure(message: "the agent at \(path) refused to watch: status \(status)")
+        }
     }
 
     /// The next text message; nil when the agent closed. The server never cuts a message in pieces.
@@ -219,7 +226,9 @@ final class WatchClient {
         var rest = bytes[...]
         while !rest.isEmpty {
             let count = rest.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
-            guard count > 0 else { throw CommandFailure(message: "cannot write to the agent at \(path): \(errnoText(errno))") }
+            guard count > 0 else {
+                throw CommandFailure(message: "cannot write to the agent at \(path): \(errnoText(errno))")
+            }
             rest = rest.dropFirst(count)
         }
     }

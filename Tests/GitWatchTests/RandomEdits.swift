@@ -27,7 +27,8 @@ struct RandomEdits {
 
     private mutating func path() -> String {
         let directory = pick(["", "", "d1/", "d1/d2/", "e f/", "new/", "new/deep/", "out/"])
-        return directory + pick(["a", "b c", "ü.txt", "x.bin", "crlf", "empty", "link", "raw", "n1", "n\"2", "y.o", "keep.o"])
+        return directory
+            + pick(["a", "b c", "ü.txt", "x.bin", "crlf", "empty", "link", "raw", "n1", "n\"2", "y.o", "keep.o"])
     }
 
     mutating func next() -> Edit {
@@ -43,9 +44,12 @@ struct RandomEdits {
         case 0, 1: return Edit(script: "\(make)[ -L \(name) ] || echo \(number(99)) >> \(name)\(quiet)", paths: named)
         case 2, 3:
             return Edit(
-                script: "\(make)[ -f \(name) ] && sed -i '\(number(40) + 1)s/.*/changed \(number(9))/' \(name)\(quiet)", paths: named)
+                script: "\(make)[ -f \(name) ] && sed -i '\(number(40) + 1)s/.*/changed \(number(9))/' \(name)\(quiet)",
+                paths: named)
         case 4: return Edit(script: "\(make)rm -rf \(name); : > \(name)\(quiet)", paths: named)
-        case 5: return Edit(script: "\(make)rm -rf \(name); printf 'a\\r\\nb\(number(9))\\r\\n' > \(name)\(quiet)", paths: named)
+        case 5:
+            return Edit(
+                script: "\(make)rm -rf \(name); printf 'a\\r\\nb\(number(9))\\r\\n' > \(name)\(quiet)", paths: named)
         case 6: return Edit(script: "rm -f \(name)\(quiet)", paths: named)
         case 7: return Edit(script: "\(make)rm -rf \(name); ln -s target\(number(3)) \(name)\(quiet)", paths: named)
         case 8: return Edit(script: "[ -L \(name) ] || chmod \(pick(["+x", "-x"])) \(name)\(quiet)", paths: named)
@@ -64,7 +68,10 @@ struct RandomEdits {
         case 13: return Edit(script: "git add -A \(name)\(quiet)", paths: [])
         case 14: return Edit(script: "git rm -q -r --cached \(name)\(quiet)", paths: [])
         case 15: return Edit(script: "git add -A; git commit -qm c\(quiet)", paths: [])
-        case 16: return Edit(script: "echo '\(pick(["n1", "!y.o", "/d1", "*.txt", "!out/"]))' >> .gitignore", paths: [Array(".gitignore".utf8)])
+        case 16:
+            return Edit(
+                script: "echo '\(pick(["n1", "!y.o", "/d1", "*.txt", "!out/"]))' >> .gitignore",
+                paths: [Array(".gitignore".utf8)])
         default: return Edit(script: "\(make)rm -rf \(name); printf 'b\\0\(number(9))' > \(name)\(quiet)", paths: named)
         }
     }

@@ -67,7 +67,9 @@ final class WatcherFixture: Sendable {
             Task { [self] in
                 while let texts = await session.next() {
                     for text in texts {
-                        guard let message = try? JSONDecoder().decode(Message.self, from: Data(text.utf8)) else { continue }
+                        guard let message = try? JSONDecoder().decode(Message.self, from: Data(text.utf8)) else {
+                            continue
+                        }
                         state.withLock { state in
                             state.messages.append(message)
                             for one in message.repositories ?? [] { state.latest[one.repo_root] = one }
@@ -106,7 +108,8 @@ final class WatcherFixture: Sendable {
     @Test func showsEditsWithinTheTime() async throws {
         let (scene, fixture, reader) = try await started()
         let first = try #require(reader.latest(scene.root))
-        #expect(first.branch == "main" && first.unified_diff == nil && first.remote_origin == "https://example.com/x.git")
+        #expect(
+            first.branch == "main" && first.unified_diff == nil && first.remote_origin == "https://example.com/x.git")
         try await settled(fixture)
         var times: [Duration] = []
         for number in 0..<4 {
@@ -201,7 +204,9 @@ final class WatcherFixture: Sendable {
         try await eventually("an edit under a lock") { reader.diff(scene.root)?.contains("+locked") == true }
         try scene.run("rm -rf .git a; git init -q -b fresh; echo other > b")
         try await eventually("another repository in its place") { reader.latest(scene.root)?.branch == "fresh" }
-        try await eventually("its files") { reader.diff(scene.root) == String(decoding: try scene.oracle(), as: UTF8.self) }
+        try await eventually("its files") {
+            reader.diff(scene.root) == String(decoding: try scene.oracle(), as: UTF8.self)
+        }
         try Scene.shell("rm -rf r", in: scene.directory.path)
         try await eventually("removal") { reader.latest(scene.root)?.removed == true }
         #expect(reader.latest(scene.root)?.branch == "")
@@ -216,7 +221,7 @@ final class WatcherFixture: Sendable {
         let other = try Scene("mk r; echo 1 > a; ci")
         fixture.watcher.add(paths: [other.root], for: fixture.chat)
         try await eventually("both") { reader.latest(other.root) != nil }
-        var generator = SeededGenerator()
+        var generator = SeededGenerator("kills of the worker")
         for number in 0..<8 {
             try scene.run("echo edit\(number) >> a")
             try other.run("echo edit\(number) >> a")
@@ -250,7 +255,8 @@ final class WatcherFixture: Sendable {
 
     @Test func anEmptyFileThroughALineEndFilterHurtsNobody() async throws {
         let (scene, fixture, reader) = try await started(
-            "mk r; echo '* text=auto eol=crlf' > .gitattributes; echo 1 > a; : > e; ci; git config core.autocrlf true; : > a; echo x > e")
+            "mk r; echo '* text=auto eol=crlf' > .gitattributes; echo 1 > a; : > e; ci; git config core.autocrlf true; : > a; echo x > e"
+        )
         let pid = fixture.report.workerPID
         #expect(reader.diff(scene.root) == String(decoding: try scene.oracle(), as: UTF8.self))
         try await settled(fixture)

@@ -155,7 +155,8 @@ struct Daemon {
         let connection = try Connection(socket)
         connection.send(
             "GET /api/v0/git/watch?chat_id=\(chat) HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
-                + "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+                + "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
         guard try connection.head().contains(" 101 ") else { throw Failure(text: "no upgrade") }
         return connection
     }
@@ -196,7 +197,9 @@ func bench(_ binary: String, files: Int, modified: Int, untracked: Int) throws {
     var floors: [Double] = []
     for _ in 0..<7 {
         floors.append(
-            try shell("cd \(root) && \(quiet) diff HEAD > /dev/null && \(quiet) ls-files -o -z --exclude-standard | xargs -0 cat > /dev/null"))
+            try shell(
+                "cd \(root) && \(quiet) diff HEAD > /dev/null && \(quiet) ls-files -o -z --exclude-standard | xargs -0 cat > /dev/null"
+            ))
     }
     // The shell and cat are no part of the floor.
     var starts: [Double] = []
@@ -267,7 +270,9 @@ func bench(_ binary: String, files: Int, modified: Int, untracked: Int) throws {
     print("  git diff HEAD + ls-files -o + read      \(ms(floor))")
     print("  first snapshot, worker running          \(ms(first))  = \(Double(Int(first / floor * 100)) / 100) x")
     print("  first snapshot of a small one, no worker \(ms(coldSmall))")
-    print("  edit → message, median (max)            \(ms(median(times))) (\(ms(times.max() ?? 0))), 100 ms of it debounce")
+    print(
+        "  edit → message, median (max)            \(ms(median(times))) (\(ms(times.max() ?? 0))), 100 ms of it debounce"
+    )
     print("  new file → message, median              \(ms(median(appear)))")
     print("  CPU of daemon and worker for an edit    \(ms(median(costs))) (max \(ms(costs.max() ?? 0)))")
     print("  idle CPU in 12 s (\(polls) polls)             \(ms(idle))")

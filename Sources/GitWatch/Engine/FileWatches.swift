@@ -169,7 +169,8 @@ struct FileWatches {
         var change = changes[watch.root] ?? Changes()
         defer { changes[watch.root] = change }
         if event.gone { forget(event.watch) }
-        let name = event.name.map { UnsafeRawBufferPointer(start: $0, count: event.name_length) }.map { Array($0) } ?? []
+        let name =
+            event.name.map { UnsafeRawBufferPointer(start: $0, count: event.name_length) }.map { Array($0) } ?? []
         switch watch.place {
         case .tree(let directory):
             if event.gone || event.itself || name.isEmpty {

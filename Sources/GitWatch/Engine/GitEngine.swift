@@ -115,7 +115,9 @@ final class GitEngine {
 
     private func flush() {
         guard let current = worker, !current.outgoing.isEmpty, !current.isClosed else { return }
-        let count = current.outgoing.withUnsafeBytes { Glibc.send(current.process.socket, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+        let count = current.outgoing.withUnsafeBytes {
+            Glibc.send(current.process.socket, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+        }
         if count > 0 { worker?.outgoing.removeFirst(count) }
     }
 

@@ -132,7 +132,8 @@ struct WatchCore {
         guard repositories[root] == nil else { return }
         guard repositories.count < GitWatchLimits.repositories else {
             for session in watchers(of: root) {
-                actions.append(.fail(session, "\(root) is not watched: \(GitWatchLimits.repositories) repositories are"))
+                actions.append(
+                    .fail(session, "\(root) is not watched: \(GitWatchLimits.repositories) repositories are"))
             }
             return
         }

@@ -56,7 +56,9 @@ final class CLIDiff {
 
     private func take(_ bytes: Slice<UnsafeRawBufferPointer>) {
         let room = Self.longestLine - line.count
-        if bytes.count <= room { line += bytes } else {
+        if bytes.count <= room {
+            line += bytes
+        } else {
             line += bytes.prefix(max(0, room))
             lineOverflow += bytes.count - max(0, room)
         }
@@ -69,7 +71,8 @@ final class CLIDiff {
         }
         func starts(_ text: String) -> Bool { line.starts(with: text.utf8) }
         let inHunk = section?.inHunks == true && (line.first.map { [32, 43, 45, 92, 64, 10].contains($0) } ?? false)
-        if !inHunk, starts("diff --git ") || starts("* Unmerged path ") || starts("diff --cc ") || starts("Submodule ") {
+        if !inHunk, starts("diff --git ") || starts("* Unmerged path ") || starts("diff --cc ") || starts("Submodule ")
+        {
             finishSection()
             var fresh = Section()
             if starts("diff --git ") { fresh.path = Self.path(line) }

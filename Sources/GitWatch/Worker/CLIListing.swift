@@ -2,23 +2,40 @@
 enum CLIListing {
     static let untracked = ["ls-files", "-o", "-z", "--exclude-standard"]
 
-    /// Tracked files that may differ from HEAD, and untracked ones, from two processes at once.
-    static func changed(_ command: GitCommand, _ root: String) throws -> (tracked: [GitPath], untracked: [GitPath]) {
-        var raw: [UInt8] = []
-        var others: [UInt8] = []
-        let ended = try command.run(
-            [
-                GitCommand.collecting(["diff", "--raw", "-z", "--no-renames", "--no-abbrev", "HEAD"]) { raw = $0 },
-                GitCommand.collecting(untracked) { others = $0 },
-            ], in: root)
-        for run in ended where run.status != 0 { throw failure(run) }
-        var tracked: [GitPath] = []
-        var meta = true
-        for part in raw.split(separator: 0) {
-            if !meta { tracked.append(Array(part)) }
-            meta.toggle()
+    /// Listings under way while the repository is opened.
+    final class Pending {
+        private let processes: GitCommand.Pending
+        private let output: Output
+        let listsTracked: Bool
+
+        private final class Output {
+            var raw: [UInt8] = []
+            var others: [UInt8] = []
         }
-        return (tracked, names(others))
+
+        /// - Parameter tracked: also list tracked files that may differ from HEAD.
+        init(_ command: GitCommand, _ root: String, tracked: Bool) throws {
+            let output = Output()
+            var runs = [GitCommand.collecting(CLIListing.untracked) { output.others = $0 }]
+            if tracked {
+                let arguments = ["diff", "--raw", "-z", "--no-renames", "--no-abbrev", "HEAD"]
+                runs.append(GitCommand.collecting(arguments) { output.raw = $0 })
+            }
+            processes = try command.begin(runs, in: root)
+            self.output = output
+            listsTracked = tracked
+        }
+
+        func finish() throws -> (tracked: [GitPath], untracked: [GitPath]) {
+            for run in try processes.finish() where run.status != 0 { throw CLIListing.failure(run) }
+            var tracked: [GitPath] = []
+            var meta = true
+            for part in output.raw.split(separator: 0) {
+                if !meta { tracked.append(Array(part)) }
+                meta.toggle()
+            }
+            return (tracked, CLIListing.names(output.others))
+        }
     }
 
     /// Untracked files at or below the paths, all of them when there are none.

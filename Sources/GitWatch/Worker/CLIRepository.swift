@@ -50,7 +50,8 @@ struct CLIRepository {
             try untracked(Array(names.prefix(GitWatchLimits.untrackedFiles)), safe, facts, collector)
         }
         try measure(collector)
-        var text = collector.total > GitWatchLimits.totalDiffBytes ? DiffText.totalTooLong(collector.total) : collector.text()
+        var text =
+            collector.total > GitWatchLimits.totalDiffBytes ? DiffText.totalTooLong(collector.total) : collector.text()
         if names.count > GitWatchLimits.untrackedFiles, collector.total <= GitWatchLimits.totalDiffBytes {
             text += DiffText.leftOut(names.count - GitWatchLimits.untrackedFiles)
         }
@@ -117,7 +118,8 @@ struct CLIRepository {
             throw CLIListing.failure(ended)
         }
         let ended = try command.run(
-            [GitCommand.Run(arguments: plain + safe + Self.diff + prefixes, extra: extra, output: collector.feed)], in: tree.root)
+            [GitCommand.Run(arguments: plain + safe + Self.diff + prefixes, extra: extra, output: collector.feed)],
+            in: tree.root)
         if let ended = ended.first, ended.status != 0 { throw CLIListing.failure(ended) }
         try collector.finish()
     }

@@ -80,6 +80,13 @@ enum Discovery {
         return name.hasPrefix("refs/heads/") ? String(name.dropFirst(11)) : name
     }
 
+    /// Whether HEAD surely names a commit; packed and other refs are not looked for.
+    static func isBorn(_ tree: WorkTree) -> Bool {
+        guard let branch = try? branch(tree) else { return false }
+        return branch.isEmpty || access("\(tree.commonDirectory)/refs/heads/\(branch)", F_OK) == 0
+            || access("\(tree.commonDirectory)/packed-refs", F_OK) == 0
+    }
+
     /// Cuts user and password out of a remote's URL.
     static func withoutCredentials(_ url: String) -> String {
         guard let scheme = url.range(of: "://") else { return url }

@@ -46,7 +46,7 @@ struct GitCommand {
         var errors: String
     }
 
-    private struct Child {
+    fileprivate struct Child {
         var pid: pid_t
         var out: CInt
         var err: CInt
@@ -57,22 +57,41 @@ struct GitCommand {
     /// - Throws: ``ScanError`` `.refused` without git, `.failed` when one cannot start or takes too long;
     ///   what an `output` throws. All are ended then.
     func run(_ runs: [Run], in directory: String) throws -> [Ended] {
+        try begin(runs, in: directory).finish()
+    }
+
+    /// Starts them and leaves them to work; what they print beyond a pipe's buffer waits for ``Pending/finish()``.
+    func begin(_ runs: [Run], in directory: String) throws -> Pending {
         guard let path else { throw ScanError(.refused, "there is no git in PATH; install git to see this repository") }
-        var children: [Child] = []
-        defer { for child in children { Self.discard(child) } }
-        for run in runs { children.append(try start(path, run, directory)) }
-        try drain(&children, runs)
-        var ended: [Ended] = []
-        for index in children.indices {
-            var status: Int32 = 0
-            while waitpid(children[index].pid, &status, 0) < 0 && errno == EINTR {}
-            children[index].pid = -1
-            ended.append(
-                Ended(
-                    status: status & 0x7F == 0 ? (status >> 8) & 0xFF : -1,
-                    errors: String(decoding: children[index].errors, as: UTF8.self)))
+        let pending = Pending()
+        for run in runs {
+            pending.children.append(try start(path, run, directory))
+            pending.runs.append(run)
         }
-        return ended
+        return pending
+    }
+
+    /// Processes under way; ended when nobody wants them any more.
+    final class Pending {
+        fileprivate var children: [Child] = []
+        fileprivate var runs: [Run] = []
+
+        deinit { for child in children { GitCommand.discard(child) } }
+
+        func finish() throws -> [Ended] {
+            try GitCommand.drain(&children, runs)
+            var ended: [Ended] = []
+            for index in children.indices {
+                var status: Int32 = 0
+                while waitpid(children[index].pid, &status, 0) < 0 && errno == EINTR {}
+                children[index].pid = -1
+                ended.append(
+                    Ended(
+                        status: status & 0x7F == 0 ? (status >> 8) & 0xFF : -1,
+                        errors: String(decoding: children[index].errors, as: UTF8.self)))
+            }
+            return ended
+        }
     }
 
     /// Runs one and collects its output.
@@ -98,7 +117,7 @@ struct GitCommand {
         }
     }
 
-    private func drain(_ children: inout [Child], _ runs: [Run]) throws {
+    fileprivate static func drain(_ children: inout [Child], _ runs: [Run]) throws {
         let area = UnsafeMutableRawBufferPointer.allocate(byteCount: 128 << 10, alignment: 16)
         defer { area.deallocate() }
         let deadline = ContinuousClock.now + .seconds(GitWatchLimits.gitSeconds)
@@ -177,7 +196,7 @@ struct GitCommand {
         return Child(pid: result.pid, out: out.0, err: err.0)
     }
 
-    private static func discard(_ child: Child) {
+    fileprivate static func discard(_ child: Child) {
         if child.out >= 0 { close(child.out) }
         if child.err >= 0 { close(child.err) }
         guard child.pid > 0 else { return }

@@ -210,7 +210,8 @@ final class LibgitHandle {
     func isIgnored(_ path: GitPath, directory: Bool = false) throws(ScanError) -> Bool {
         var ignored: Int32 = 0
         let name = directory ? path + [UInt8(ascii: "/")] : path
-        try library.check(api.git_ignore_path_is_ignored(&ignored, repository, Self.cString(name)), "cannot read ignore rules")
+        try library.check(
+            api.git_ignore_path_is_ignored(&ignored, repository, Self.cString(name)), "cannot read ignore rules")
         return ignored != 0
     }
 
@@ -235,7 +236,9 @@ final class LibgitHandle {
 
     func hash(_ bytes: [UInt8]) throws(ScanError) -> String {
         var id = git_oid()
-        let code = bytes.withUnsafeBytes { api.git_odb_hash(&id, $0.baseAddress ?? UnsafeRawPointer(bitPattern: 1), $0.count, GIT_OBJECT_BLOB) }
+        let code = bytes.withUnsafeBytes {
+            api.git_odb_hash(&id, $0.baseAddress ?? UnsafeRawPointer(bitPattern: 1), $0.count, GIT_OBJECT_BLOB)
+        }
         try library.check(code, "cannot hash")
         return Libgit.hex(id)
     }
@@ -296,15 +299,16 @@ final class LibgitHandle {
     }
 
     /// Paths below the given ones (all when empty) that may differ from HEAD, and untracked files.
-    func list(_ paths: [GitPath]) throws(ScanError) -> Listing {
+    func list(_ paths: [GitPath], untracked: Bool) throws(ScanError) -> Listing {
         var options = git_diff_options()
         try library.check(api.git_diff_options_init(&options, UInt32(GIT_DIFF_OPTIONS_VERSION)), "cannot list")
         let pointers = paths.map { strdup(Self.cString($0).map { CChar($0) }) }
         defer { for pointer in pointers { free(pointer) } }
         var specs = pointers
-        options.flags =
-            GIT_DIFF_INCLUDE_UNTRACKED.rawValue | GIT_DIFF_RECURSE_UNTRACKED_DIRS.rawValue
-            | GIT_DIFF_DISABLE_PATHSPEC_MATCH.rawValue | GIT_DIFF_SKIP_BINARY_CHECK.rawValue
+        options.flags = GIT_DIFF_DISABLE_PATHSPEC_MATCH.rawValue | GIT_DIFF_SKIP_BINARY_CHECK.rawValue
+        if untracked {
+            options.flags |= GIT_DIFF_INCLUDE_UNTRACKED.rawValue | GIT_DIFF_RECURSE_UNTRACKED_DIRS.rawValue
+        }
         options.ignore_submodules = GIT_SUBMODULE_IGNORE_ALL
         var listing = Listing()
         let count = specs.count
@@ -327,7 +331,9 @@ final class LibgitHandle {
                 guard let delta = api.git_diff_get_delta(diff, position)?.pointee,
                     let name = delta.new_file.path ?? delta.old_file.path
                 else { continue }
-                let path = Array(UnsafeBufferPointer(start: UnsafeRawPointer(name).assumingMemoryBound(to: UInt8.self), count: strlen(name)))
+                let path = Array(
+                    UnsafeBufferPointer(
+                        start: UnsafeRawPointer(name).assumingMemoryBound(to: UInt8.self), count: strlen(name)))
                 // A trailing slash is a repository inside this one.
                 if delta.status == GIT_DELTA_UNTRACKED {
                     if path.last != UInt8(ascii: "/") { listing.untracked.insert(path) }

@@ -26,23 +26,34 @@ final class PlainRepository {
     init(_ library: Libgit, _ tree: WorkTree, command: GitCommand) throws {
         self.tree = tree
         self.command = command
+        // Lists while libgit2 opens.
+        let count = Self.indexCount(tree)
+        let isBorn = count > Self.listedByCLI && Discovery.isBorn(tree)
+        let pending = command.path == nil ? nil : try CLIListing.Pending(command, tree.root, tracked: isBorn)
         git = try LibgitHandle(library, tree)
-        try scanAll()
+        try scanAll(pending)
     }
 
     /// With more index entries two git processes list faster than libgit2.
     private static let listedByCLI = 2_000
 
-    private func scanAll() throws {
+    /// From the header of the index file.
+    private static func indexCount(_ tree: WorkTree) -> Int {
+        let fd = wa_open("\(tree.gitDirectory)/index", O_RDONLY, 0)
+        guard fd >= 0 else { return 0 }
+        defer { close(fd) }
+        var head = [UInt8](repeating: 0, count: 12)
+        guard wa_read(fd, &head, 12) == 12 else { return 0 }
+        return head[8...].reduce(0) { $0 << 8 | Int($1) }
+    }
+
+    private func scanAll(_ pending: CLIListing.Pending?) throws {
         var listing = LibgitHandle.Listing()
-        if git.indexCount > Self.listedByCLI, !git.isUnborn, command.path != nil {
-            let names = try CLIListing.changed(command, tree.root)
-            listing.tracked = Set(names.tracked)
-            listing.untracked = Set(names.untracked)
-        } else {
-            listing = try git.list([])
+        if pending?.listsTracked != true { listing = try git.list([], untracked: pending == nil) }
+        if let names = try pending?.finish() {
+            listing.tracked.formUnion(names.tracked)
             // libgit2 gets negated rules of nested ignore files wrong.
-            if command.path != nil { listing.untracked = Set(try CLIListing.untracked(command, tree.root, [])) }
+            listing.untracked = Set(names.untracked)
         }
         for path in listing.tracked { try evaluate(path) }
         let names = listing.untracked.sorted { $0.lexicographicallyPrecedes($1) }
@@ -59,7 +70,9 @@ final class PlainRepository {
         for path in paths {
             let name = path.name
             if name.elementsEqual(".gitignore".utf8) || name.elementsEqual(".gitattributes".utf8) { return false }
-            if let outer = path.parents.first(where: { $0.name.elementsEqual(".git".utf8) }) ?? (name.elementsEqual(".git".utf8) ? path : nil) {
+            if let outer = path.parents.first(where: { $0.name.elementsEqual(".git".utf8) })
+                ?? (name.elementsEqual(".git".utf8) ? path : nil)
+            {
                 // A repository appeared or went away inside ours.
                 trees.append(Array(outer.dropLast(5)))
                 continue
@@ -79,7 +92,7 @@ final class PlainRepository {
         if trees.contains(where: \.isEmpty) { return false }
         if !trees.isEmpty {
             for path in trees { forget(path) }
-            var listing = try git.list(trees)
+            var listing = try git.list(trees, untracked: command.path == nil)
             if command.path != nil { listing.untracked = Set(try CLIListing.untracked(command, tree.root, trees)) }
             for path in listing.tracked.union(trees) { try evaluate(path) }
             for path in listing.untracked { try evaluateUntracked(path) }
@@ -247,7 +260,8 @@ final class PlainRepository {
         if let committed, committed.mode & 0o170000 == 0o100000 {
             if let entry = git.indexEntry(path), let indexed, indexed.id.id == committed.id.id,
                 Int64(entry.mtime.seconds) == Int64(info.st_mtim.tv_sec),
-                Int(entry.mtime.nanoseconds) == info.st_mtim.tv_nsec, entry.file_size == UInt32(truncatingIfNeeded: size),
+                Int(entry.mtime.nanoseconds) == info.st_mtim.tv_nsec,
+                entry.file_size == UInt32(truncatingIfNeeded: size),
                 Int64(entry.ctime.seconds) == Int64(info.st_ctim.tv_sec)
             {
                 id = Libgit.hex(committed.id)
@@ -263,8 +277,14 @@ final class PlainRepository {
 }
 
 private func == (
-    a: (UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8),
-    b: (UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8)
+    a: (
+        UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8,
+        UInt8, UInt8, UInt8, UInt8
+    ),
+    b: (
+        UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8,
+        UInt8, UInt8, UInt8, UInt8
+    )
 ) -> Bool {
     withUnsafeBytes(of: a) { a in withUnsafeBytes(of: b) { a.elementsEqual($0) } }
 }
