@@ -71,7 +71,12 @@ enum TestLibgit {
         )
     }
 
-    @Test(arguments: Corpus.cases) func saysWhatGitSays(_ example: Corpus.Case) throws {
+    /// The bodies block, so they run on threads of their own.
+    @Test(arguments: Corpus.cases) func saysWhatGitSays(_ example: Corpus.Case) async throws {
+        try await withTaskExecutorPreference(BlockingExecutor.shared) { try compare(example) }
+    }
+
+    private func compare(_ example: Corpus.Case) throws {
         let scene = try Scene(example.script, root: example.root)
         let want = try scene.oracle()
         let tree = try #require(Discovery.workTree(at: scene.root), "\(scene.output)")
@@ -97,7 +102,11 @@ enum TestLibgit {
     }
 
     /// Edits that the scanner is told of by name, against a scan of everything by git.
-    @Test(arguments: 0..<20) func staysRightOverRandomEdits(_ part: Int) throws {
+    @Test(arguments: 0..<20) func staysRightOverRandomEdits(_ part: Int) async throws {
+        try await withTaskExecutorPreference(BlockingExecutor.shared) { try edit(part) }
+    }
+
+    private func edit(_ part: Int) throws {
         let base = SeededGenerator("random edits, part \(part)").seed
         for sequence in 0..<25 {
             let seed = base &+ UInt64(sequence)

@@ -1,4 +1,5 @@
 import AgentCore
+import AgentTestSupport
 import Foundation
 import NIOCore
 import Testing
@@ -44,7 +45,11 @@ import Testing
         #expect(DiffText.size((2 << 20) + 1) == "2.1 MiB")
     }
 
-    @Test func limitsOfARepository() throws {
+    @Test func limitsOfARepository() async throws {
+        try await withTaskExecutorPreference(BlockingExecutor.shared) { try checkLimitsOfARepository() }
+    }
+
+    private func checkLimitsOfARepository() throws {
         let scene = try Scene(
             """
             mk r; echo 1 > a; ci
@@ -63,7 +68,7 @@ import Testing
             #expect(text.components(separatedBy: "File diff too large to show.").count == 3, "\(plain): edge and long")
             #expect(text.utf8.count < 2000)
         }
-        try scene.run("for i in $(seq 1 20); do seq 1 30000 > f$i; done")
+        try scene.run("for i in $(seq 1 16); do seq 1 40000 > f$i; done")
         for plain in [true, false] {
             let snapshot =
                 try plain
@@ -76,7 +81,11 @@ import Testing
         }
     }
 
-    @Test func untrackedFilesHaveALimit() throws {
+    @Test func untrackedFilesHaveALimit() async throws {
+        try await withTaskExecutorPreference(BlockingExecutor.shared) { try checkUntrackedFilesHaveALimit() }
+    }
+
+    private func checkUntrackedFilesHaveALimit() throws {
         let scene = try Scene("mk r; echo 1 > a; ci; mkdir u; cd u; seq 1 10003 | xargs touch")
         let tree = try #require(Discovery.workTree(at: scene.root))
         let snapshot = try TestLibgit.with { try PlainRepository($0, tree, command: scene.command).snapshot() }

@@ -21,6 +21,8 @@ final class GitEngine {
     private var generation = 0
     private let origin = ContinuousClock.now
     private var stopping = false
+    /// What the counters know of.
+    private var published = (scans: 0, crashes: 0)
 
     init(_ owner: GitWatcher) {
         self.owner = owner
@@ -145,7 +147,9 @@ final class GitEngine {
     private func readEvents() {
         for (root, change) in watches.read() {
             if !change.paths.isEmpty {
-                core.changed(root, Array(change.paths), newDirectories: Array(change.directories), now: now)
+                core.changed(
+                    root, Array(change.paths), newDirectories: Array(change.directories), listAll: change.listAll,
+                    now: now)
             }
             if change.everything { core.changedEverything(root, listAll: change.listAll, now: now) }
         }
@@ -176,19 +180,14 @@ final class GitEngine {
     }
 
     private func publish() {
-        let fresh = (
-            core.polled, core.worker.isPaused, core.repositories.count, watches.count, core.scanCount, core.crashCount,
-            worker?.process.pid ?? 0
-        )
-        owner.report.withLock { report in
-            report.polled = fresh.0
-            report.paused = fresh.1 && fresh.6 == 0
-            report.repositories = fresh.2
-            report.watches = fresh.3
-            report.scans = fresh.4
-            report.crashes = fresh.5
-            report.workerPID = fresh.6
-        }
+        owner.scans.increment(by: core.scanCount - published.scans)
+        owner.crashes.increment(by: core.crashCount - published.crashes)
+        published = (core.scanCount, core.crashCount)
+        let pid = worker?.process.pid ?? 0
+        let fresh = GitWatcher.Report(
+            polled: core.polled, paused: core.worker.isPaused(now: now), repositories: core.repositories.count,
+            watches: watches.count, scans: core.scanCount, crashes: core.crashCount, workerPID: pid)
+        owner.report.withLock { $0 = fresh }
     }
 
     /// Ends the thread, unless something came meanwhile.

@@ -64,6 +64,8 @@ public final class GitWatcher: PathStore, Service {
     let wake: CInt
     let inbox = Mutex(Inbox())
     let report = Mutex(Report())
+    let scans: CounterFamily
+    let crashes: CounterFamily
 
     public init(
         configuration: Configuration, launcher: any WorkerLauncher, metrics: MetricsRegistry, health: HealthRegistry,
@@ -73,6 +75,9 @@ public final class GitWatcher: PathStore, Service {
         self.launcher = launcher
         self.logger = logger
         wake = wa_eventfd()
+        scans = metrics.counter("agent_git_scans_total", help: "Scans of repositories.")
+        crashes = metrics.counter(
+            "agent_git_worker_crashes_total", help: "Ends of the git worker that nobody asked for.")
         health.register("git watch") { [weak self] in self?.problem() }
         func gauge(_ name: String, _ help: String, _ value: @escaping @Sendable (Report) -> Int) {
             metrics.gauge(name, help: help) { [weak self] in self.map { Double(value($0.report.withLock { $0 })) } }
@@ -82,8 +87,6 @@ public final class GitWatcher: PathStore, Service {
             $0.polled.count
         }
         gauge("agent_git_watches", "inotify watches in use.") { $0.watches }
-        gauge("agent_git_scans_total", "Scans of repositories since the watcher was last needed.") { $0.scans }
-        gauge("agent_git_worker_crashes_total", "Ends of the git worker that nobody asked for.") { $0.crashes }
         gauge("agent_git_worker_pid", "The git worker; 0 while there is none.") { Int($0.workerPID) }
         metrics.gauge("agent_git_connections", help: "WebSockets of the git watcher.") { [weak self] in
             self.map { Double($0.inbox.withLock { $0.sessions }) }

@@ -47,6 +47,8 @@ struct WatchCore {
     private var actions: [Action] = []
     private var deferred: [WorkerRequest] = []
     private var idleSince: Duration = .zero
+    /// When the worker last had something to do.
+    private var lastUse: Duration = .zero
     private(set) var scanCount = 0
     private(set) var crashCount = 0
 
@@ -68,7 +70,7 @@ struct WatchCore {
             if let entry = repository.entry { actions.append(.offer(session, entry)) }
             for text in repository.saidErrors.sorted() { actions.append(.fail(session, "\(root): \(text)")) }
             // What file events don't show may be half a minute old.
-            if repository.watch != .active, repository.entry != nil {
+            if case .polling = repository.watch, repository.entry != nil {
                 repositories[root]?.monitor.trigger(.now, now: now)
             }
         }
@@ -146,15 +148,28 @@ struct WatchCore {
     }
 
     private mutating func drop(_ root: String, now: Duration) {
-        repositories[root] = nil
+        let freed = repositories.removeValue(forKey: root)?.watch == .active
         actions.append(.unwatch(root: root))
+        if freed {
+            // Those that had to be polled may find room now.
+            for (other, repository) in repositories {
+                guard case .polling = repository.watch else { continue }
+                repositories[other]?.watch = .none
+                repositories[other]?.listAll = true
+                repositories[other]?.monitor.trigger(.now, now: now)
+            }
+        }
         if worker.isUp { request(WorkerRequest(id: 0, kind: .forget, root: root), now: now) }
     }
 
     // MARK: File events
 
-    mutating func changed(_ root: String, _ paths: [GitPath], newDirectories: [GitPath], now: Duration) {
+    /// - Parameter listAll: a watched directory moved, so that all are listed anew.
+    mutating func changed(
+        _ root: String, _ paths: [GitPath], newDirectories: [GitPath], listAll: Bool = false, now: Duration
+    ) {
         guard repositories[root] != nil else { return }
+        if listAll { repositories[root]?.listAll = true }
         repositories[root]?.newDirectories.formUnion(newDirectories)
         if paths.contains(where: { $0.name.elementsEqual(".gitignore".utf8) }) { repositories[root]?.listAll = true }
         repositories[root]?.monitor.trigger(.changed(paths), now: now)
@@ -197,6 +212,7 @@ struct WatchCore {
             if request.kind != .forget { deferred.append(request) }
             return
         }
+        lastUse = now
         actions.append(.send(admitted))
     }
 
@@ -319,7 +335,13 @@ struct WatchCore {
                     avoidsLibgit: repository.crashes >= GitWatchLimits.crashesPerRepository,
                     hasSnapshot: repository.entry != nil, paths: scan.paths), now: now)
         }
-        if worker.isUp, worker.isOverdue(now: now) || isIdle(now: now) { actions.append(.stopWorker) }
+        if worker.isUp, worker.isOverdue(now: now) || isIdle(now: now) || isWorkerIdle(now: now) {
+            actions.append(.stopWorker)
+        }
+    }
+
+    private func isWorkerIdle(now: Duration) -> Bool {
+        repositories.isEmpty && worker.owed.isEmpty && now >= lastUse + WorkerSupervisor.idleTime
     }
 
     private func isIdle(now: Duration) -> Bool {
@@ -336,6 +358,7 @@ struct WatchCore {
         if let owed = worker.deadline { all.append(owed) }
         if !deferred.isEmpty { all.append(worker.notBefore) }
         if sessions.isEmpty { all.append(idleSince + WorkerSupervisor.idleTime) }
+        if worker.isUp, repositories.isEmpty, worker.owed.isEmpty { all.append(lastUse + WorkerSupervisor.idleTime) }
         return all.min()
     }
 

@@ -8,7 +8,8 @@ package final class WatchSession: Sendable {
         var waiting: [String: EncodedEntry] = [:]
         var errors: [String] = []
         var sent: [String: Int] = [:]
-        var scanned = false
+        /// When the last scan was that nobody was told of, in seconds since 1970.
+        var scannedAt: Int64?
         var ended = false
         var reader: CheckedContinuation<Void, Never>?
     }
@@ -26,16 +27,15 @@ package final class WatchSession: Sendable {
 
     /// A repository's state after a scan; nil when the scan gave none.
     func offer(_ entry: EncodedEntry?) {
+        let now = wallSeconds()
         wake { state in
             if let entry {
                 let known = state.sent[entry.root]
-                if entry.removed ? known == nil && state.waiting[entry.root] == nil : false {
-                    // Never shown, so nothing to take back.
-                } else {
-                    state.waiting[entry.root] = entry
-                }
+                // What was never shown need not be taken back.
+                let isNews = !entry.removed || known != nil || state.waiting[entry.root] != nil
+                if isNews { state.waiting[entry.root] = entry }
             }
-            state.scanned = true
+            state.scannedAt = now
         }
     }
 
@@ -62,7 +62,7 @@ package final class WatchSession: Sendable {
             if !messages.isEmpty { return messages }
             await withCheckedContinuation { continuation in
                 let ready = state.withLock { state in
-                    if state.ended || state.scanned || !state.errors.isEmpty { return true }
+                    if state.ended || state.scannedAt != nil || !state.errors.isEmpty { return true }
                     state.reader = continuation
                     return false
                 }
@@ -72,16 +72,16 @@ package final class WatchSession: Sendable {
     }
 
     private func take() -> (messages: [String], ended: Bool) {
-        let (entries, errors, scanned, ended) = state.withLock { state in
+        let (entries, errors, scannedAt, ended) = state.withLock { state in
             let entries = state.waiting.values.filter { state.sent[$0.root] != $0.digest }
                 .sorted { $0.root < $1.root }
             for entry in entries { state.sent[entry.root] = entry.removed ? nil : entry.digest }
-            defer { (state.waiting, state.errors, state.scanned) = ([:], [], false) }
-            return (entries, state.errors, state.scanned, state.ended)
+            defer { (state.waiting, state.errors, state.scannedAt) = ([:], [], nil) }
+            return (entries, state.errors, state.scannedAt, state.ended)
         }
         var messages = errors.map { SnapshotMessages.error($0) }
-        if !entries.isEmpty || (scanned && heartbeat) {
-            messages += SnapshotMessages.changes(entries, wallSeconds: wallSeconds())
+        if let scannedAt, !entries.isEmpty || heartbeat {
+            messages += SnapshotMessages.changes(entries, wallSeconds: scannedAt)
         }
         return (messages, ended)
     }

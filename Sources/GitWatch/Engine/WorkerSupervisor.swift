@@ -62,7 +62,8 @@ struct WorkerSupervisor {
         return Loss(owed: lost.map(\.request), blamed: guilty?.request.root, restart: notBefore)
     }
 
-    var isPaused: Bool { crashes.count > GitWatchLimits.crashes }
+    /// Whether it failed too often to be started now.
+    func isPaused(now: Duration) -> Bool { !isUp && notBefore > now }
 
     /// Whether an answer is overdue: the worker hangs.
     func isOverdue(now: Duration) -> Bool { owed.values.contains { $0.deadline <= now } }

@@ -188,7 +188,7 @@ struct CLIRepository {
     /// An empty program is none (git's convert.c); what is required is not, or git would refuse.
     private func overrides(_ filters: Set<String>) throws -> [String] {
         // From 2 MiB on git only says that files differ, and we say why nothing is shown.
-        var arguments = ["-c", "core.bigFileThreshold=\(GitWatchLimits.fileBytes + 1)"]
+        var arguments = ["-c", "core.bigFileThreshold=\(GitWatchLimits.fileBytes)"]
         for name in filters.sorted() {
             guard !name.contains("=") else { throw ScanError(.failed, "a filter's name has a =") }
             for key in ["clean", "smudge", "process"] { arguments += ["-c", "filter.\(name).\(key)="] }
