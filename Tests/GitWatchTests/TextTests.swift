@@ -68,7 +68,7 @@ import Testing
             #expect(text.components(separatedBy: "File diff too large to show.").count == 3, "\(plain): edge and long")
             #expect(text.utf8.count < 2000)
         }
-        try scene.run("for i in $(seq 1 16); do seq 1 40000 > f$i; done")
+        try scene.run("for i in $(seq 1 20); do seq 1 30000 > f$i; done")
         for plain in [true, false] {
             let snapshot =
                 try plain
