@@ -29,11 +29,13 @@ bench: build
 	$(SWIFT) build -c release --package-path Benchmarks --product YamuxBench
 	$(SWIFT) build -c release --package-path Benchmarks --product BoundaryBench
 	$(SWIFT) build -c release --package-path Benchmarks --product LinkBench
+	$(SWIFT) build -c release --package-path Benchmarks --product GitBench
 	Benchmarks/.build/release/ProcessBench $(RELEASE)
 	Benchmarks/.build/release/SocketBench
 	Benchmarks/.build/release/YamuxBench
 	Benchmarks/.build/release/BoundaryBench
 	Benchmarks/.build/release/LinkBench $(RELEASE)
+	Benchmarks/.build/release/GitBench $(RELEASE)
 
 proto: deps-proto
 	scripts/proto.sh

@@ -195,6 +195,23 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        // Headers of libgit2-dev; the library itself is loaded at run time, by the git worker alone.
+        .target(name: "CLibgit2", linkerSettings: [.linkedLibrary("dl")]),
+        .target(
+            name: "GitWatch",
+            dependencies: [
+                "AgentCore",
+                "AgentHTTP",
+                "CLibgit2",
+                "CPlatform",
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "HTTPTypes", package: "swift-http-types"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+            ],
+            swiftSettings: strict
+        ),
         .executableTarget(
             name: "WorkspaceAgent",
             dependencies: [
@@ -204,6 +221,7 @@ let package = Package(
                 "AgentProto",
                 "AgentSocket",
                 "BoundaryLog",
+                "GitWatch",
                 "CPlatform",
                 "ControlPlane",
                 "ControlPlaneSimulator",
@@ -345,6 +363,23 @@ let package = Package(
                 .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             exclude: ["Vectors"],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "GitWatchTests",
+            dependencies: [
+                "AgentCore",
+                "AgentHTTP",
+                "AgentProc",
+                "AgentTestSupport",
+                "CPlatform",
+                "GitWatch",
+                // Built for the worker.
+                "WorkspaceAgent",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+            ],
             swiftSettings: strict
         ),
         .testTarget(

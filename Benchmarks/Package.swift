@@ -16,6 +16,7 @@ let package = Package(
     targets: [
         // Drives the release binary and needs nothing else.
         .executableTarget(name: "ProcessBench", swiftSettings: strict),
+        .executableTarget(name: "GitBench", swiftSettings: strict),
         .executableTarget(
             name: "SocketBench",
             dependencies: [

@@ -2,7 +2,7 @@
 # Installs the Debian packages that are missing for the named uses: build, test, proto.
 set -eu
 
-build="libc6-dev g++ make git curl pkg-config zlib1g-dev libsqlite3-dev"
+build="libc6-dev g++ make git curl pkg-config zlib1g-dev libsqlite3-dev libgit2-dev"
 test="procps iproute2 util-linux mount openssl"
 proto="protobuf-compiler libprotobuf-dev"
 

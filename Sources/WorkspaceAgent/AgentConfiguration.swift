@@ -91,7 +91,7 @@ struct AgentConfiguration: Sendable {
             flags.isEmpty ? (environment[name] ?? "").split(separator: ",").map(String.init) : flags
         }
 
-        let defaultSocket = "\(Self.runtimeDirectory(environment))/http.sock"
+        let defaultSocket = Self.defaultSocket(environment)
         let socket = value(command.httpSocket, "WORKSPACE_AGENT_HTTP_SOCKET") ?? defaultSocket
         httpSocket = socket.isEmpty ? nil : socket
         httpSocketIsDefault = socket == defaultSocket
@@ -189,6 +189,10 @@ struct AgentConfiguration: Sendable {
             return String(cString: directory)
         }
         return "/"
+    }
+
+    static func defaultSocket(_ environment: [String: String]) -> String {
+        "\(runtimeDirectory(environment))/http.sock"
     }
 
     private static func runtimeDirectory(_ environment: [String: String]) -> String {

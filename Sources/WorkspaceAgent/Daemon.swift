@@ -5,6 +5,7 @@ import AgentSocket
 import BoundaryLog
 import CPlatform
 import ControlPlane
+import GitWatch
 import Glibc
 import Logging
 import Metrics
@@ -97,10 +98,17 @@ enum Daemon {
             health.set(
                 "control plane", .init("control plane: standalone, no --agent-url was given", degrades: false))
         }
+        let git = GitWatcher(
+            configuration: .init(
+                executable: "/proc/self/exe", environment: EnvironmentBuilder(base: configuration.environment).build(),
+                watchBudget: configuration.environment["WORKSPACE_AGENT_GIT_WATCH_BUDGET"].flatMap { Int($0) }),
+            launcher: WorkerProcesses(launcher: processes.launcher, reactor: processes.reactor), metrics: metrics,
+            health: health, logger: logger)
         let current = side?.manifest
         let manager = makeManager(
             configuration, stateLock.problem, processes, pool, executor, clock,
-            side?.environment ?? EnvironmentBuilder(base: configuration.environment), current, metrics, health, logger)
+            side?.environment ?? EnvironmentBuilder(base: configuration.environment), current, git, metrics, health,
+            logger)
         let routes = AgentRoutes()
         CoreRoutes(
             health: health, metrics: metrics, ports: ListeningPorts(pool: pool),
@@ -114,6 +122,7 @@ enum Daemon {
             }
         ).add(to: routes)
         ProcessRoutes(manager: manager, pool: pool).add(to: routes)
+        GitWatchRoutes(watcher: git).add(to: routes)
 
         let service = HTTPService(routes: routes, metrics: metrics, logger: logger)
         let server = HTTPServer(service: service, group: group, logger: logger) {
@@ -135,7 +144,9 @@ enum Daemon {
             await side?.close()
             throw error
         }
-        var services: [any Service] = [ProcessService(manager: manager, commands: processes.commands), server]
+        var services: [any Service] = [
+            git, ProcessService(manager: manager, commands: processes.commands), server,
+        ]
         services += extra
 
         // Without a control plane, too: they wait on disk for the day there is one.
@@ -233,7 +244,8 @@ enum Daemon {
     private static func makeManager(
         _ configuration: AgentConfiguration, _ stateProblem: String?, _ processes: Processes, _ pool: BlockingPool,
         _ executor: EventLoopTaskExecutor, _ clock: AgentClock, _ environment: EnvironmentBuilder,
-        _ current: CurrentManifest?, _ metrics: MetricsRegistry, _ health: HealthRegistry, _ logger: Logger
+        _ current: CurrentManifest?, _ paths: any PathStore, _ metrics: MetricsRegistry, _ health: HealthRegistry,
+        _ logger: Logger
     ) -> ProcessManager {
         var spools: SpoolStore?
         let disk = NIOThreadPool(numberOfThreads: 1)
@@ -248,8 +260,8 @@ enum Daemon {
         let directory = configuration.directory
         let manager = ProcessManager(
             configuration: .init(
-                directory: { current?.snapshot?.directory ?? directory }, environment: environment, clock: clock,
-                memoryEvents: OOMEvents.defaultPath()),
+                directory: { current?.snapshot?.directory ?? directory }, environment: environment,
+                paths: paths, clock: clock, memoryEvents: OOMEvents.defaultPath()),
             launcher: processes.launcher, reactor: processes.reactor, pool: pool, executor: executor, spools: spools,
             metrics: metrics, logger: logger)
         let reaper = processes.reaper

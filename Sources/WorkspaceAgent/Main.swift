@@ -1,5 +1,6 @@
 import ArgumentParser
 import CPlatform
+import GitWatch
 import Glibc
 
 /// The executable: picks a command and turns its outcome into an exit code (0 done, 1 failed, 2 bad
@@ -16,10 +17,12 @@ struct WorkspaceAgent: ParsableCommand {
         version: "workspace-agent \(BuildInfo.version)",
         subcommands: [
             AgentCommand.self, DevCommand.self, ExpCommand.self, SyncCommand.self, GitSSHCommand.self,
-            GitAskpassCommand.self, VersionCommand.self,
+            GitAskpassCommand.self, GitCommands.self, VersionCommand.self,
         ])
 
     static func main() {
+        // The daemon's own helper: before the parser, which it need not wait for.
+        if CommandLine.arguments.dropFirst().elementsEqual([GitWorker.command]) { return GitWorker.run() }
         do {
             // As GIT_ASKPASS, git gives us its prompt and nothing else.
             let arguments = Array(CommandLine.arguments.dropFirst())

@@ -113,6 +113,27 @@ void wa_ignore_sigpipe(void);
 /// Whether the signal is ignored, as nohup and shells set it for what they start in the background.
 bool wa_signal_is_ignored(int signal);
 
+// --- inotify -----------------------------------------------------------------------------------
+
+struct wa_file_event {
+    int watch;       ///< -1 with overflow
+    bool overflow;   ///< events were lost
+    bool gone;       ///< the watch is no more
+    bool itself;     ///< the watched directory itself was deleted or moved
+    bool directory;  ///< the named entry is a directory
+    bool entries;    ///< an entry appeared or went away
+    const char *name; ///< inside the parsed bytes
+    size_t name_length;
+};
+
+/// A non-blocking inotify descriptor.
+int wa_inotify(void);
+/// Watches a directory (not a symbolic link to one) for changes of its entries and their content.
+int wa_inotify_watch(int fd, const char *directory);
+void wa_inotify_unwatch(int fd, int watch);
+/// Reads the first event of what a read returned; the bytes it took, 0 when there is none.
+size_t wa_inotify_parse(const void *bytes, size_t count, struct wa_file_event *event);
+
 // --- Unix sockets ------------------------------------------------------------------------------
 
 /// A listening stream socket whose file has the mode from its first moment.
@@ -124,6 +145,8 @@ size_t wa_unix_path_max(void);
 int wa_peer_credentials(int fd, pid_t *pid, uid_t *uid, gid_t *gid);
 /// Sends one datagram to a systemd notification socket (a leading '@' names an abstract one).
 int wa_notify(const char *socket_path, const char *message);
+/// A connected pair of close-on-exec stream sockets.
+int wa_socketpair(int fds[2]);
 /// The AF_ constant of a socket, or -errno.
 int wa_socket_family(int fd);
 /// Whether a TCP socket is bound to every address, an IPv4 one inside IPv6 included.
@@ -144,5 +167,8 @@ void wa_name_thread(const char *name);
 /// Keeps the allocator from creating an arena for each thread.
 void wa_limit_malloc_arenas(int arenas);
 void wa_trim_heap(void);
+/// Limits address space and private writable memory (bytes) of this process and its children, and
+/// turns core dumps off.
+void wa_limit_memory(uint64_t address_space, uint64_t data);
 
 #endif

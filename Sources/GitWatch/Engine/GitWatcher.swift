@@ -1,0 +1,204 @@
+import AgentCore
+import CPlatform
+import FoundationEssentials
+import Glibc
+import Logging
+import ServiceLifecycle
+import Synchronization
+
+/// The git watcher: remembers which paths the chats touched, and while somebody is connected runs one thread
+/// for file events and the worker. With nobody connected for a minute nothing is left of it but the paths.
+public final class GitWatcher: PathStore, Service {
+    public struct Configuration: Sendable {
+        /// Starts the worker: the executable and its hidden command.
+        public var worker: Command
+        /// inotify watches in all; nil is half of fs.inotify.max_user_watches.
+        public var watchBudget: Int?
+        /// Seconds since 1970.
+        public var wallSeconds: @Sendable () -> Int64
+
+        public init(
+            executable: String, environment: [String: String], watchBudget: Int? = nil,
+            wallSeconds: @escaping @Sendable () -> Int64 = { Int64(Glibc.time(nil)) }
+        ) {
+            worker = Command(arguments: [executable, GitWorker.command], environment: environment, workdir: "/")
+            self.watchBudget = watchBudget
+            self.wallSeconds = wallSeconds
+        }
+    }
+
+    enum Event: Sendable {
+        case attach(WatchSession)
+        case detach(WatchSession)
+        case touched([String], [UUID])
+        case refresh([UUID])
+        case workerExit(Int, CommandExit)
+        case stop
+    }
+
+    struct Inbox {
+        var events: [Event] = []
+        var running = false
+        var stopped = false
+        var stopWaiters: [CheckedContinuation<Void, Never>] = []
+        var table = PathTable()
+        /// Sessions by chat, so that tool calls nobody watches cost nothing.
+        var watched: [UUID: Int] = [:]
+        var sessions = 0
+    }
+
+    /// What others may look at.
+    struct Report {
+        var polled: [(root: String, why: String)] = []
+        var paused = false
+        var repositories = 0
+        var watches = 0
+        var scans = 0
+        var crashes = 0
+        var workerPID: Int32 = 0
+    }
+
+    let configuration: Configuration
+    let launcher: any WorkerLauncher
+    let logger: Logger
+    let wake: CInt
+    let inbox = Mutex(Inbox())
+    let report = Mutex(Report())
+    let scans: CounterFamily
+    let crashes: CounterFamily
+
+    public init(
+        configuration: Configuration, launcher: any WorkerLauncher, metrics: MetricsRegistry, health: HealthRegistry,
+        logger: Logger
+    ) {
+        self.configuration = configuration
+        self.launcher = launcher
+        self.logger = logger
+        wake = wa_eventfd()
+        scans = metrics.counter("agent_git_scans_total", help: "Scans of repositories.")
+        crashes = metrics.counter(
+            "agent_git_worker_crashes_total", help: "Ends of the git worker that nobody asked for.")
+        health.register("git watch") { [weak self] in self?.problem() }
+        func gauge(_ name: String, _ help: String, _ value: @escaping @Sendable (Report) -> Int) {
+            metrics.gauge(name, help: help) { [weak self] in self.map { Double(value($0.report.withLock { $0 })) } }
+        }
+        gauge("agent_git_repositories", "Repositories watched.") { $0.repositories }
+        gauge("agent_git_repositories_polled", "Repositories without file events, scanned every 30 s.") {
+            $0.polled.count
+        }
+        gauge("agent_git_watches", "inotify watches in use.") { $0.watches }
+        gauge("agent_git_worker_pid", "The git worker; 0 while there is none.") { Int($0.workerPID) }
+        metrics.gauge("agent_git_connections", help: "WebSockets of the git watcher.") { [weak self] in
+            self.map { Double($0.inbox.withLock { $0.sessions }) }
+        }
+        metrics.gauge("agent_git_chats", help: "Chats whose paths are remembered.") { [weak self] in
+            self.map { Double($0.inbox.withLock { $0.table.chatCount }) }
+        }
+    }
+
+    deinit { close(wake) }
+
+    private func problem() -> HealthRegistry.Report? {
+        let report = report.withLock { $0 }
+        if report.paused { return .init("git watch: the worker keeps failing and is started again in a minute") }
+        guard let first = report.polled.first else { return nil }
+        let more = report.polled.count > 1 ? " and \(report.polled.count - 1) more" : ""
+        return .init("git watch: \(first.root)\(more) is polled every 30 s: \(first.why)")
+    }
+
+    // MARK: The path store
+
+    public func add(paths: [String], for chat: ChatIdentity) {
+        let lineage = chat.lineage
+        post { inbox in
+            inbox.table.add(paths, to: lineage)
+            let watched = lineage.filter { inbox.watched[$0] != nil }
+            return watched.isEmpty ? nil : .touched(paths, watched)
+        }
+    }
+
+    public func notify(_ chat: ChatIdentity) {
+        let lineage = chat.lineage
+        post { inbox in
+            let watched = lineage.filter { inbox.watched[$0] != nil }
+            return watched.isEmpty ? nil : .refresh(watched)
+        }
+    }
+
+    // MARK: Connections
+
+    /// Begins to serve a connection; false when there are too many.
+    func attach(_ session: WatchSession) -> Bool {
+        var accepted = true
+        post { inbox in
+            guard inbox.sessions < GitWatchLimits.connections, !inbox.stopped else {
+                accepted = false
+                return nil
+            }
+            inbox.sessions += 1
+            if let chat = session.chat { inbox.watched[chat, default: 0] += 1 }
+            return .attach(session)
+        }
+        return accepted
+    }
+
+    func detach(_ session: WatchSession) {
+        post { inbox in
+            inbox.sessions -= 1
+            if let chat = session.chat, let count = inbox.watched[chat] {
+                inbox.watched[chat] = count > 1 ? count - 1 : nil
+            }
+            return .detach(session)
+        }
+    }
+
+    func refresh(_ session: WatchSession) {
+        guard let chat = session.chat else { return }
+        post { _ in .refresh([chat]) }
+    }
+
+    func workerExited(_ generation: Int, _ exit: CommandExit) { post { _ in .workerExit(generation, exit) } }
+
+    /// Changes the inbox and hands the event, if any, to the engine, whose thread is started when there is none.
+    private func post(_ body: (inout Inbox) -> Event?) {
+        let start: Bool? = inbox.withLock { inbox in
+            guard let event = body(&inbox) else { return nil }
+            if case .attach = event {
+            } else if !inbox.running {
+                return nil
+            }
+            inbox.events.append(event)
+            defer { inbox.running = true }
+            return !inbox.running
+        }
+        guard let start else { return }
+        if start {
+            if startThread("git-watch", { GitEngine(self).run() }) { return }
+            inbox.withLock { $0.running = false }
+            logger.error("the git watcher cannot start a thread")
+        } else {
+            wa_eventfd_signal(wake)
+        }
+    }
+
+    // MARK: Service
+
+    public func run() async throws {
+        try? await gracefulShutdown()
+        await shutdown()
+    }
+
+    /// Ends thread and worker; returns when both are gone.
+    func shutdown() async {
+        await withCheckedContinuation { continuation in
+            let running = inbox.withLock { inbox in
+                inbox.stopped = true
+                guard inbox.running else { return false }
+                inbox.events.append(.stop)
+                inbox.stopWaiters.append(continuation)
+                return true
+            }
+            if running { wa_eventfd_signal(wake) } else { continuation.resume() }
+        }
+    }
+}

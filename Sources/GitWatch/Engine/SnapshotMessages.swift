@@ -1,0 +1,143 @@
+import FoundationEssentials
+import NIOCore
+
+/// What clients are told of one repository, encoded once for all of them.
+package final class EncodedEntry: Sendable {
+    package let root: String
+    package let removed: Bool
+    /// One element of `repositories`.
+    package let json: ByteBuffer
+    /// Equal for equal entries.
+    let digest: Int
+
+    init(root: String, _ snapshot: RepositorySnapshot) {
+        self.root = root
+        removed = false
+        var out = ByteBuffer()
+        Self.write(root, snapshot, into: &out)
+        if out.readableBytes > GitWatchLimits.messageBytes - SnapshotMessages.room {
+            // Escapes can make it longer than the limit on the diff.
+            var short = snapshot
+            short.diff = DiffText.totalTooLong(snapshot.diff.count)
+            out.clear()
+            Self.write(root, short, into: &out)
+        }
+        json = out
+        digest = Self.digest(out)
+    }
+
+    init(removed root: String) {
+        self.root = root
+        removed = true
+        var out = ByteBuffer(string: #"{"repo_root":"#)
+        JSONText.write(root, into: &out)
+        out.writeString(#","branch":"","removed":true}"#)
+        json = out
+        digest = Self.digest(out)
+    }
+
+    private static func digest(_ buffer: ByteBuffer) -> Int {
+        var hasher = Hasher()
+        buffer.withUnsafeReadableBytes { hasher.combine(bytes: $0) }
+        return hasher.finalize()
+    }
+
+    private static func write(_ root: String, _ snapshot: RepositorySnapshot, into out: inout ByteBuffer) {
+        out.writeString(#"{"repo_root":"#)
+        JSONText.write(root, into: &out)
+        out.writeString(#","branch":"#)
+        JSONText.write(snapshot.branch, into: &out)
+        if !snapshot.origin.isEmpty {
+            out.writeString(#","remote_origin":"#)
+            JSONText.write(snapshot.origin, into: &out)
+        }
+        if !snapshot.diff.isEmpty {
+            out.writeString(#","unified_diff":"#)
+            JSONText.write(String(decoding: snapshot.diff, as: UTF8.self), into: &out)
+        }
+        out.writeString("}")
+    }
+}
+
+enum SnapshotMessages {
+    /// Bytes of a message around its repositories.
+    static let room = 256
+
+    /// `changes` messages with the entries, as few as their limit allows; one without any for none.
+    static func changes(_ entries: [EncodedEntry], wallSeconds: Int64) -> [String] {
+        var messages: [String] = []
+        var out = ByteBuffer()
+        func begin() -> ByteBuffer {
+            ByteBuffer(string: #"{"type":"changes","scanned_at":"\#(timestamp(wallSeconds))","repositories":["#)
+        }
+        out = begin()
+        var isEmpty = true
+        for entry in entries {
+            if !isEmpty, out.readableBytes + entry.json.readableBytes + 3 > GitWatchLimits.messageBytes {
+                out.writeString("]}")
+                messages.append(String(buffer: out))
+                out = begin()
+                isEmpty = true
+            }
+            if !isEmpty { out.writeString(",") }
+            out.writeImmutableBuffer(entry.json)
+            isEmpty = false
+        }
+        out.writeString("]}")
+        messages.append(String(buffer: out))
+        return messages
+    }
+
+    static func error(_ text: String) -> String {
+        var out = ByteBuffer(string: #"{"type":"error","message":"#)
+        JSONText.write(text, into: &out)
+        out.writeString("}")
+        return String(buffer: out)
+    }
+
+    /// RFC 3339 in UTC. The calendar is Howard Hinnant's civil_from_days.
+    static func timestamp(_ seconds: Int64) -> String {
+        let days = (seconds >= 0 ? seconds : seconds - 86_399) / 86_400
+        let second = seconds - days * 86_400
+        let shifted = days + 719_468
+        let era = (shifted >= 0 ? shifted : shifted - 146_096) / 146_097
+        let dayOfEra = shifted - era * 146_097
+        let yearOfEra = (dayOfEra - dayOfEra / 1_460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
+        let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
+        let shiftedMonth = (5 * dayOfYear + 2) / 153
+        let day = dayOfYear - (153 * shiftedMonth + 2) / 5 + 1
+        let month = shiftedMonth < 10 ? shiftedMonth + 3 : shiftedMonth - 9
+        let year = yearOfEra + era * 400 + (month <= 2 ? 1 : 0)
+        func two(_ value: Int64) -> String { value < 10 ? "0\(value)" : "\(value)" }
+        return "\(year)-\(two(month))-\(two(day))T\(two(second / 3600)):\(two(second / 60 % 60)):\(two(second % 60))Z"
+    }
+}
+
+/// JSON strings (RFC 8259 section 7).
+enum JSONText {
+    static func write(_ text: String, into out: inout ByteBuffer) {
+        var text = text
+        out.writeInteger(UInt8(ascii: "\""))
+        text.withUTF8 { bytes in
+            var start = 0
+            for (position, byte) in bytes.enumerated() where byte < 0x20 || byte == 0x22 || byte == 0x5C {
+                out.writeBytes(UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(bytes)[start..<position]))
+                start = position + 1
+                switch byte {
+                case 0x22: out.writeStaticString("\\\"")
+                case 0x5C: out.writeStaticString("\\\\")
+                case 10: out.writeStaticString("\\n")
+                case 13: out.writeStaticString("\\r")
+                case 9: out.writeStaticString("\\t")
+                default:
+                    let digits = Array("0123456789abcdef".utf8)
+                    out.writeStaticString("\\u00")
+                    out.writeInteger(digits[Int(byte >> 4)])
+                    out.writeInteger(digits[Int(byte & 15)])
+                }
+            }
+            out.writeBytes(UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(bytes)[start...]))
+        }
+        out.writeInteger(UInt8(ascii: "\""))
+    }
+}

@@ -1,0 +1,88 @@
+import FoundationEssentials
+import Synchronization
+
+/// One connection's view: what it was sent and what waits for it. The engine offers, the connection's task
+/// takes; a slow client holds only the newest entry of each repository.
+package final class WatchSession: Sendable {
+    private struct State {
+        var waiting: [String: EncodedEntry] = [:]
+        var errors: [String] = []
+        var sent: [String: Int] = [:]
+        /// When the last scan was that nobody was told of, in seconds since 1970.
+        var scannedAt: Int64?
+        var ended = false
+        var reader: CheckedContinuation<Void, Never>?
+    }
+
+    package let chat: UUID?
+    private let heartbeat: Bool
+    private let wallSeconds: @Sendable () -> Int64
+    private let state = Mutex(State())
+
+    package init(chat: UUID?, heartbeat: Bool, wallSeconds: @escaping @Sendable () -> Int64) {
+        self.chat = chat
+        self.heartbeat = heartbeat
+        self.wallSeconds = wallSeconds
+    }
+
+    /// A repository's state after a scan; nil when the scan gave none.
+    func offer(_ entry: EncodedEntry?) {
+        let now = wallSeconds()
+        wake { state in
+            if let entry {
+                let known = state.sent[entry.root]
+                // What was never shown need not be taken back.
+                let isNews = !entry.removed || known != nil || state.waiting[entry.root] != nil
+                if isNews { state.waiting[entry.root] = entry }
+            }
+            state.scannedAt = now
+        }
+    }
+
+    func fail(_ message: String) {
+        wake { if $0.errors.count < GitWatchLimits.waitingErrors { $0.errors.append(message) } }
+    }
+
+    package func end() { wake { $0.ended = true } }
+
+    private func wake(_ body: (inout State) -> Void) {
+        let reader = state.withLock { state in
+            body(&state)
+            defer { state.reader = nil }
+            return state.reader
+        }
+        reader?.resume()
+    }
+
+    /// The next messages; nil when the session has ended. One task calls it.
+    package func next() async -> [String]? {
+        while true {
+            let (messages, ended) = take()
+            if ended { return nil }
+            if !messages.isEmpty { return messages }
+            await withCheckedContinuation { continuation in
+                let ready = state.withLock { state in
+                    if state.ended || state.scannedAt != nil || !state.errors.isEmpty { return true }
+                    state.reader = continuation
+                    return false
+                }
+                if ready { continuation.resume() }
+            }
+        }
+    }
+
+    private func take() -> (messages: [String], ended: Bool) {
+        let (entries, errors, scannedAt, ended) = state.withLock { state in
+            let entries = state.waiting.values.filter { state.sent[$0.root] != $0.digest }
+                .sorted { $0.root < $1.root }
+            for entry in entries { state.sent[entry.root] = entry.removed ? nil : entry.digest }
+            defer { (state.waiting, state.errors, state.scannedAt) = ([:], [], nil) }
+            return (entries, state.errors, state.scannedAt, state.ended)
+        }
+        var messages = errors.map { SnapshotMessages.error($0) }
+        if let scannedAt, !entries.isEmpty || heartbeat {
+            messages += SnapshotMessages.changes(entries, wallSeconds: scannedAt)
+        }
+        return (messages, ended)
+    }
+}

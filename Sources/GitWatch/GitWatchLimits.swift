@@ -1,0 +1,50 @@
+/// What bounds the git watcher, and what happens at each bound (spec: git watcher, limits).
+package enum GitWatchLimits {
+    /// A larger file is not diffed: headers and one line.
+    static let fileBytes = 2 << 20
+    /// A file whose diff is longer becomes headers and one line.
+    static let fileDiffBytes = 256 << 10
+    /// A repository whose diff is longer becomes one line.
+    static let totalDiffBytes = 3 << 20
+    /// Untracked files beyond this are counted, not diffed.
+    static let untrackedFiles = 10_000
+    /// Bytes of one encoded message; repositories that don't fit go into the next.
+    static let messageBytes = 3_670_016
+    /// Paths kept of a chat, and chats kept; the least recently touched goes first.
+    package static let pathsPerChat = 1_000
+    package static let chats = 1_000
+    /// Bytes of a path that is remembered; the kernel takes no longer one.
+    static let pathBytes = 4_096
+    /// Directories watched in one repository; one that needs more is polled.
+    static let watchesPerRepository = 8_192
+    /// Changed paths kept until the next scan; with more, everything is scanned.
+    static let changedPaths = 1_000
+    /// Bytes of one frame between daemon and worker; a longer one ends the worker.
+    static let frameBytes = 16 << 20
+    /// Bytes of a git CLI answer other than a diff; a longer one fails the scan.
+    static let listingBytes = 64 << 20
+    /// Untracked files with attributes that only git understands, each of which costs a process;
+    /// the others are taken as they are.
+    static let filesByCLI = 200
+    /// Repositories watched at once; paths in further ones are not followed, which the client is told.
+    static let repositories = 200
+    /// Connections at once; the next gets 429.
+    static let connections = 100
+    /// Error messages that wait for a slow client; later ones are dropped.
+    static let waitingErrors = 20
+    /// Memory of the worker and of each git below it: private writable bytes, and address space.
+    static let workerDataBytes: UInt64 = 1 << 30
+    static let workerAddressSpace: UInt64 = 16 << 30
+    /// Bytes of packs that libgit2 keeps mapped.
+    static let mappedPackBytes = 512 << 20
+    /// A scan that takes longer is ended together with the worker.
+    static let scanSeconds = 120
+    /// A git process that takes longer is ended.
+    static let gitSeconds = 60
+    /// Repositories that the worker keeps open; the least recently scanned is closed first.
+    static let openRepositories = 32
+    /// Ends of the worker within a minute after which it is started again only a minute later.
+    static let crashes = 20
+    /// Crashes that one repository may cause in libgit2 before the git CLI gets it.
+    static let crashesPerRepository = 1
+}

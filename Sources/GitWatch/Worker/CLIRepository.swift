@@ -1,0 +1,199 @@
+import AgentCore
+import Glibc
+
+/// The git CLI as the scanner of what libgit2 cannot read right: everything at each scan.
+struct CLIRepository {
+    let command: GitCommand
+    let tree: WorkTree
+
+    /// What a person would type, whose output is the contract (spec: git watcher).
+    private static let diff = ["diff", "--full-index", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames"]
+
+    private struct Facts {
+        var origin = ""
+        var filters: Set<String> = []
+        var mnemonicPrefix = false
+        var noPrefix = false
+    }
+
+    func snapshot() throws -> RepositorySnapshot {
+        var settings: [UInt8] = []
+        var head: [UInt8] = []
+        var branchName: [UInt8] = []
+        let first = try command.run(
+            [
+                GitCommand.collecting(["config", "-z", "--list"]) { settings = $0 },
+                GitCommand.collecting(["rev-parse", "-q", "--verify", "HEAD^{commit}"]) { head = $0 },
+                GitCommand.collecting(["symbolic-ref", "-q", "HEAD"]) { branchName = $0 },
+            ], in: tree.root)
+        if let config = first.first, config.status != 0 { throw CLIListing.failure(config) }
+        // Only a repository that git refuses fails here with words.
+        if let parse = first.dropFirst().first, parse.status != 0, !parse.errors.isEmpty {
+            throw CLIListing.failure(parse)
+        }
+        let facts = facts(settings)
+        var base = String(decoding: head.prefix { $0 != 10 }, as: UTF8.self)
+        if base.isEmpty { base = try emptyTree() }
+
+        let safe = try overrides(facts.filters.union(submoduleFilters()))
+        let collector = CLIDiff(root: tree.root)
+        var others: [UInt8] = []
+        let second = try command.run(
+            [
+                GitCommand.Run(arguments: safe + Self.diff + [base, "--"], output: collector.feed),
+                GitCommand.collecting(CLIListing.untracked) { others = $0 },
+            ], in: tree.root)
+        for ended in second where ended.status != 0 { throw CLIListing.failure(ended) }
+        try collector.finish()
+        let names = CLIListing.names(others)
+        if !names.isEmpty {
+            try untracked(Array(names.prefix(GitWatchLimits.untrackedFiles)), safe, facts, collector)
+        }
+        try measure(collector)
+        var text =
+            collector.total > GitWatchLimits.totalDiffBytes ? DiffText.totalTooLong(collector.total) : collector.text()
+        if names.count > GitWatchLimits.untrackedFiles, collector.total <= GitWatchLimits.totalDiffBytes {
+            text += DiffText.leftOut(names.count - GitWatchLimits.untrackedFiles)
+        }
+        var branch = String(decoding: branchName.prefix { $0 != 10 }, as: UTF8.self)
+        if branch.hasPrefix("refs/heads/") { branch = String(branch.dropFirst(11)) }
+        return RepositorySnapshot(
+            branch: branch, origin: Discovery.withoutCredentials(facts.origin), diff: text)
+    }
+
+    /// Directories to watch.
+    func directories(below tops: [GitPath], limit: Int) throws -> [GitPath] {
+        let listed = try command.collect(
+            ["ls-files", "-o", "-i", "-z", "--directory", "--exclude-standard"], in: tree.root)
+        if listed.ended.status != 0 { throw CLIListing.failure(listed.ended) }
+        let ignored = Set(
+            listed.output.split(separator: 0).compactMap { $0.last == UInt8(ascii: "/") ? Array($0.dropLast()) : nil })
+        return try WorkTreeWalk.directories(tree.root, below: tops, limit: limit) { ignored.contains($0) }
+    }
+
+    /// Untracked files as the CLI shows them. They are put into an index of our own, in a directory of
+    /// our own, as files to be added: one process diffs them all, with the repository's attributes.
+    private func untracked(_ names: [GitPath], _ safe: [String], _ facts: Facts, _ collector: CLIDiff) throws {
+        var template = Array("\(command.environment["TMPDIR"] ?? "/tmp")/wa-git-XXXXXX".utf8CString)
+        guard let made = mkdtemp(&template) else { throw ScanError(.failed, "cannot make a temporary directory") }
+        let directory = String(cString: made)
+        let list = "\(directory)/names"
+        let index = "\(directory)/index"
+        defer {
+            for name in ["names", "index", "index.lock"] { unlink("\(directory)/\(name)") }
+            for name in directoryEntries("\(directory)/objects") {
+                for file in directoryEntries("\(directory)/objects/\(name)") {
+                    unlink("\(directory)/objects/\(name)/\(file)")
+                }
+                rmdir("\(directory)/objects/\(name)")
+            }
+            rmdir("\(directory)/objects")
+            rmdir(directory)
+        }
+        mkdir("\(directory)/objects", 0o700)
+        guard let file = fopen(list, "we") else { throw ScanError(.failed, "cannot write \(list)") }
+        for name in names {
+            fwrite(name, 1, name.count, file)
+            fputc(0, file)
+        }
+        fclose(file)
+        let extra = [
+            "GIT_INDEX_FILE": index, "GIT_OBJECT_DIRECTORY": "\(directory)/objects",
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": "\(tree.commonDirectory)/objects",
+        ]
+        let plain = ["-c", "core.splitIndex=false", "-c", "index.sparse=false", "-c", "core.fileMode=true"]
+        // The prefixes that --no-index has.
+        let prefixes = facts.mnemonicPrefix && !facts.noPrefix ? ["--src-prefix=1/", "--dst-prefix=2/"] : []
+        let added = try command.run(
+            [
+                GitCommand.Run(
+                    arguments: plain + safe + [
+                        "add", "--intent-to-add", "--sparse", "--force", "--ignore-errors",
+                        "--pathspec-from-file=\(list)", "--pathspec-file-nul",
+                    ], extra: extra, output: { _ in })
+            ], in: tree.root)
+        // A file that went away meanwhile is an error of add's, and no loss.
+        if let ended = added.first, ended.status != 0, access(index, F_OK) != 0 {
+            if ended.errors.contains("did not match any files") { return }
+            throw CLIListing.failure(ended)
+        }
+        let ended = try command.run(
+            [GitCommand.Run(arguments: plain + safe + Self.diff + prefixes, extra: extra, output: collector.feed)],
+            in: tree.root)
+        if let ended = ended.first, ended.status != 0 { throw CLIListing.failure(ended) }
+        try collector.finish()
+    }
+
+    /// Deleted files that were over the limit: only the object store knows their size.
+    private func measure(_ collector: CLIDiff) throws {
+        let unknown = collector.unmeasured.prefix(GitWatchLimits.filesByCLI)
+        for (position, id) in unknown {
+            let answer = try command.collect(["cat-file", "-s", id], in: tree.root)
+            let text = String(decoding: answer.output.prefix { $0 != 10 }, as: UTF8.self)
+            if answer.ended.status == 0, let size = Int(text), size > GitWatchLimits.fileBytes {
+                collector.replace(position, with: DiffText.tooLarge(size))
+            }
+        }
+    }
+
+    private func emptyTree() throws -> String {
+        // The hash of nothing as a tree, in the repository's own format.
+        let answer = try command.collect(["hash-object", "-t", "tree", "--stdin"], in: tree.root)
+        guard answer.ended.status == 0 else { throw CLIListing.failure(answer.ended) }
+        return String(decoding: answer.output.prefix { $0 != 10 }, as: UTF8.self)
+    }
+
+    private func facts(_ bytes: [UInt8]) -> Facts {
+        var facts = Facts()
+        for entry in bytes.split(separator: 0) {
+            let parts = entry.split(separator: 10, maxSplits: 1)
+            guard let name = parts.first.map({ String(decoding: $0, as: UTF8.self) }) else { continue }
+            let value = parts.count > 1 ? String(decoding: parts[1], as: UTF8.self) : ""
+            if name == "remote.origin.url" { facts.origin = value }
+            let isOn = parts.count < 2 || ["true", "yes", "on", "1"].contains(value.lowercased())
+            if name == "diff.mnemonicprefix" { facts.mnemonicPrefix = isOn }
+            if name == "diff.noprefix" { facts.noPrefix = isOn }
+            if let filter = Self.filter(name) { facts.filters.insert(filter) }
+        }
+        return facts
+    }
+
+    private static func filter(_ key: String) -> String? {
+        guard key.lowercased().hasPrefix("filter."), let dot = key.lastIndex(of: ".") else { return nil }
+        let name = key[..<dot].dropFirst(7)
+        return name.isEmpty ? nil : String(name)
+    }
+
+    /// git looks into submodules with their own configuration, whose filters must not run either.
+    private func submoduleFilters() throws -> Set<String> {
+        var found: Set<String> = []
+        var waiting = ["\(tree.commonDirectory)/modules"]
+        var looked = 0
+        while let directory = waiting.popLast(), looked < 1_000 {
+            looked += 1
+            let config = "\(directory)/config"
+            if access(config, R_OK) == 0 {
+                let listed = try command.collect(["config", "-z", "--includes", "-f", config, "--list"], in: tree.root)
+                found.formUnion(facts(listed.output).filters)
+                if access("\(directory)/modules", F_OK) == 0 { waiting.append("\(directory)/modules") }
+            } else {
+                for name in directoryEntries(directory) where Discovery.isDirectory("\(directory)/\(name)") {
+                    waiting.append("\(directory)/\(name)")
+                }
+            }
+        }
+        return found
+    }
+
+    /// An empty program is none (git's convert.c); what is required is not, or git would refuse.
+    private func overrides(_ filters: Set<String>) throws -> [String] {
+        // From 2 MiB on git only says that files differ, and we say why nothing is shown.
+        var arguments = ["-c", "core.bigFileThreshold=\(GitWatchLimits.fileBytes)"]
+        for name in filters.sorted() {
+            guard !name.contains("=") else { throw ScanError(.failed, "a filter's name has a =") }
+            for key in ["clean", "smudge", "process"] { arguments += ["-c", "filter.\(name).\(key)="] }
+            arguments += ["-c", "filter.\(name).required=false"]
+        }
+        return arguments
+    }
+}

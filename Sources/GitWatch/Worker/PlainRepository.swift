@@ -1,0 +1,290 @@
+import CPlatform
+import Glibc
+
+/// A repository that libgit2 reads right, with the text of each changed file, so that an edit costs its
+/// own file only. Used on one thread.
+final class PlainRepository {
+    /// What one file adds to the diff.
+    private struct Piece {
+        var size: Int
+        /// nil when the whole is too long anyway.
+        var text: [UInt8]?
+    }
+
+    let tree: WorkTree
+    private let git: LibgitHandle
+    private let command: GitCommand
+    private var tracked: [GitPath: Piece] = [:]
+    private var untracked: [GitPath: Piece] = [:]
+    private var untrackedLeftOut = 0
+    private var retained = 0
+    private var missingText = false
+    /// Directories known to be real ones, and symbolic links, in this scan.
+    private var looked: [GitPath: Bool] = [:]
+
+    /// Opens and lists everything.
+    init(_ library: Libgit, _ tree: WorkTree, command: GitCommand) throws {
+        self.tree = tree
+        self.command = command
+        // Lists while libgit2 opens.
+        let count = Self.indexCount(tree)
+        let isBorn = count > Self.listedByCLI && Discovery.isBorn(tree)
+        let pending = command.path == nil ? nil : try CLIListing.Pending(command, tree.root, tracked: isBorn)
+        git = try LibgitHandle(library, tree)
+        try scanAll(pending)
+    }
+
+    /// With more index entries two git processes list faster than libgit2.
+    private static let listedByCLI = 2_000
+
+    /// From the header of the index file.
+    private static func indexCount(_ tree: WorkTree) -> Int {
+        let fd = wa_open("\(tree.gitDirectory)/index", O_RDONLY, 0)
+        guard fd >= 0 else { return 0 }
+        defer { close(fd) }
+        var head = [UInt8](repeating: 0, count: 12)
+        guard wa_read(fd, &head, 12) == 12 else { return 0 }
+        return head[8...].reduce(0) { $0 << 8 | Int($1) }
+    }
+
+    private func scanAll(_ pending: CLIListing.Pending?) throws {
+        var listing = LibgitHandle.Listing()
+        if pending?.listsTracked != true { listing = try git.list([], untracked: pending == nil) }
+        if let names = try pending?.finish() {
+            listing.tracked.formUnion(names.tracked)
+            // libgit2 gets negated rules of nested ignore files wrong.
+            listing.untracked = Set(names.untracked)
+        }
+        for path in listing.tracked { try evaluate(path) }
+        let names = listing.untracked.sorted { $0.lexicographicallyPrecedes($1) }
+        untrackedLeftOut = max(0, names.count - GitWatchLimits.untrackedFiles)
+        for path in names.prefix(GitWatchLimits.untrackedFiles) { try evaluateUntracked(path) }
+    }
+
+    /// Looks at the named files and directories again.
+    /// - Returns: false when only a scan of everything can tell.
+    func update(_ paths: [GitPath]) throws -> Bool {
+        looked = [:]
+        if untrackedLeftOut > 0 || untracked.count + paths.count >= GitWatchLimits.untrackedFiles { return false }
+        var trees: [GitPath] = []
+        for path in paths {
+            let name = path.name
+            if name.elementsEqual(".gitignore".utf8) || name.elementsEqual(".gitattributes".utf8) { return false }
+            if let outer = path.parents.first(where: { $0.name.elementsEqual(".git".utf8) })
+                ?? (name.elementsEqual(".git".utf8) ? path : nil)
+            {
+                // A repository appeared or went away inside ours.
+                trees.append(Array(outer.dropLast(5)))
+                continue
+            }
+            var info = stat()
+            let kind = lstat(path.below(tree.root), &info) == 0 ? info.st_mode & S_IFMT : 0
+            if kind == S_IFREG || kind == S_IFLNK, git.inIndex(path) != nil {
+                forget(path)
+                try evaluate(path)
+            } else if kind == S_IFREG || kind == S_IFLNK, untracked[path] != nil, tracked[path] == nil {
+                forget(path)
+                try evaluateUntracked(path)
+            } else {
+                trees.append(path)
+            }
+        }
+        if trees.contains(where: \.isEmpty) { return false }
+        if !trees.isEmpty {
+            for path in trees { forget(path) }
+            var listing = try git.list(trees, untracked: command.path == nil)
+            if command.path != nil { listing.untracked = Set(try CLIListing.untracked(command, tree.root, trees)) }
+            for path in listing.tracked.union(trees) { try evaluate(path) }
+            for path in listing.untracked { try evaluateUntracked(path) }
+            if untracked.count > GitWatchLimits.untrackedFiles { return false }
+        }
+        return !(missingText && total <= GitWatchLimits.totalDiffBytes)
+    }
+
+    private var total: Int {
+        tracked.values.reduce(0) { $0 + $1.size } + untracked.values.reduce(0) { $0 + $1.size }
+    }
+
+    func snapshot() throws -> RepositorySnapshot {
+        var diff: [UInt8] = []
+        let total = total
+        if total > GitWatchLimits.totalDiffBytes {
+            diff = DiffText.totalTooLong(total)
+        } else {
+            diff.reserveCapacity(total)
+            for pieces in [tracked, untracked] {
+                for (_, piece) in pieces.sorted(by: { $0.key.lexicographicallyPrecedes($1.key) }) {
+                    diff += piece.text ?? []
+                }
+            }
+            if untrackedLeftOut > 0 { diff += DiffText.leftOut(untrackedLeftOut) }
+        }
+        return RepositorySnapshot(
+            branch: try Discovery.branch(tree), origin: Discovery.withoutCredentials(git.origin), diff: diff)
+    }
+
+    // MARK: Directories
+
+    /// Directories of the work tree that may hold what counts, below the given ones.
+    func directories(below tops: [GitPath], limit: Int) throws -> [GitPath] {
+        try WorkTreeWalk.directories(tree.root, below: tops, limit: limit) { try git.isIgnored($0, directory: true) }
+    }
+
+    // MARK: One path
+
+    /// Drops what is known of a path and of everything below it.
+    private func forget(_ path: GitPath) {
+        drop(path, from: &tracked)
+        drop(path, from: &untracked)
+        let below = path + [UInt8(ascii: "/")]
+        for key in tracked.keys where key.starts(with: below) { drop(key, from: &tracked) }
+        for key in untracked.keys where key.starts(with: below) { drop(key, from: &untracked) }
+    }
+
+    private func drop(_ path: GitPath, from pieces: inout [GitPath: Piece]) {
+        if let old = pieces.removeValue(forKey: path) { retained -= old.text?.count ?? 0 }
+    }
+
+    private func piece(_ text: [UInt8]) -> Piece {
+        if retained + text.count > GitWatchLimits.totalDiffBytes {
+            missingText = true
+            return Piece(size: text.count, text: nil)
+        }
+        retained += text.count
+        return Piece(size: text.count, text: text)
+    }
+
+    private func evaluate(_ path: GitPath) throws {
+        let committed = try git.inHead(path)
+        let indexed = git.inIndex(path)
+        guard let indexed else {
+            if let committed {
+                let text = try render(path, old: committed, new: nil, attributes: attributes(path, committed.mode))
+                if !text.isEmpty { tracked[path] = piece(text) }
+            }
+            return
+        }
+        let file = try workTreeFile(path)
+        if file == nil, committed == nil { return }
+        let attributes = try attributes(path, file.map { UInt32($0.st_mode) } ?? indexed.mode)
+        var new: DiffText.Side?
+        if let file {
+            new = try read(path, file, attributes, indexed: indexed, committed: committed)
+            if new == nil { return }
+        }
+        let text = try render(path, old: committed, new: new, attributes: attributes)
+        if !text.isEmpty { tracked[path] = piece(text) }
+    }
+
+    private func evaluateUntracked(_ path: GitPath) throws {
+        guard let file = try workTreeFile(path) else { return }
+        let attributes = try attributes(path, UInt32(file.st_mode))
+        guard let new = try read(path, file, attributes, indexed: nil, committed: nil) else { return }
+        drop(path, from: &untracked)
+        let text = try render(path, old: nil, new: new, attributes: attributes)
+        untracked[path] = piece(text)
+    }
+
+    /// Links have no attributes that count.
+    private func attributes(_ path: GitPath, _ mode: UInt32) throws -> LibgitHandle.Attributes {
+        mode & 0o170000 == 0o120000 ? LibgitHandle.Attributes() : try git.attributes(path)
+    }
+
+    private func render(
+        _ path: GitPath, old: LibgitHandle.Entry?, new: DiffText.Side?, attributes: LibgitHandle.Attributes
+    ) throws -> [UInt8] {
+        var before: DiffText.Side?
+        if let old {
+            let id = Libgit.hex(old.id)
+            let size = id == new?.id ? 0 : try git.size(old.id)
+            let content: DiffText.Side.Content =
+                size > GitWatchLimits.fileBytes
+                ? .tooLarge(size) : .bytes(id == new?.id ? [] : try git.content(old.id))
+            before = DiffText.Side(mode: old.mode, id: id, content: content)
+        }
+        return try DiffText.file(path, old: before, new: new, kind: attributes.kind) { old, new, out in
+            try git.hunks(old, new, &out)
+        }
+    }
+
+    /// The file or link at a path; nil when git takes it for missing.
+    private func workTreeFile(_ path: GitPath) throws -> stat? {
+        for parent in path.parents where try !isRealDirectory(parent) { return nil }
+        var info = stat()
+        guard lstat(path.below(tree.root), &info) == 0 else { return nil }
+        let kind = info.st_mode & S_IFMT
+        return kind == S_IFREG || kind == S_IFLNK ? info : nil
+    }
+
+    private func isRealDirectory(_ path: GitPath) throws -> Bool {
+        if let known = looked[path] { return known }
+        var info = stat()
+        let real = lstat(path.below(tree.root), &info) == 0 && info.st_mode & S_IFMT == S_IFDIR
+        if looked.count > 100_000 { looked = [:] }
+        looked[path] = real
+        return real
+    }
+
+    /// The new side; nil when the file went away, or is large and unchanged.
+    private func read(
+        _ path: GitPath, _ info: stat, _ attributes: LibgitHandle.Attributes, indexed: LibgitHandle.Entry?,
+        committed: LibgitHandle.Entry?
+    ) throws -> DiffText.Side? {
+        let mode = git.mode(of: info, indexed: indexed)
+        if info.st_mode & S_IFMT == S_IFLNK {
+            guard let target = WorkTreeFile.link(path.below(tree.root)) else { return nil }
+            return DiffText.Side(mode: mode, id: try git.hash(target), content: .bytes(target))
+        }
+        if info.st_size > GitWatchLimits.fileBytes {
+            return try large(path, info, mode, attributes, indexed: indexed, committed: committed)
+        }
+        guard let raw = WorkTreeFile.content(path.below(tree.root), limit: GitWatchLimits.fileBytes) else { return nil }
+        guard case .bytes(let bytes) = raw else {
+            return DiffText.Side(mode: mode, id: nil, content: raw)
+        }
+        let stored = try LineEndings.normalized(bytes, attributes.endings) {
+            guard let indexed, try git.size(indexed.id) <= GitWatchLimits.fileBytes * 2 else { return nil }
+            return try git.content(indexed.id)
+        }
+        return DiffText.Side(mode: mode, id: try git.hash(stored), content: .bytes(stored))
+    }
+
+    /// A large file is not read. Whether it changed is told by its size, and where that is equal by the
+    /// index's memory of it: a file that was only touched is read in pieces.
+    private func large(
+        _ path: GitPath, _ info: stat, _ mode: UInt32, _ attributes: LibgitHandle.Attributes,
+        indexed: LibgitHandle.Entry?, committed: LibgitHandle.Entry?
+    ) throws -> DiffText.Side? {
+        let size = Int(info.st_size)
+        var id: String?
+        if let committed, committed.mode & 0o170000 == 0o100000 {
+            if let entry = git.indexEntry(path), let indexed, indexed.id.id == committed.id.id,
+                Int64(entry.mtime.seconds) == Int64(info.st_mtim.tv_sec),
+                Int(entry.mtime.nanoseconds) == info.st_mtim.tv_nsec,
+                entry.file_size == UInt32(truncatingIfNeeded: size),
+                Int64(entry.ctime.seconds) == Int64(info.st_ctim.tv_sec)
+            {
+                id = Libgit.hex(committed.id)
+            } else {
+                let stored = try git.size(committed.id)
+                if attributes.endings != .binary || stored == size {
+                    throw ScanError(.needsCLI, "a large file that may be unchanged")
+                }
+            }
+        }
+        return DiffText.Side(mode: mode, id: id, content: .tooLarge(size))
+    }
+}
+
+private func == (
+    a: (
+        UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8,
+        UInt8, UInt8, UInt8, UInt8
+    ),
+    b: (
+        UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8, UInt8,
+        UInt8, UInt8, UInt8, UInt8
+    )
+) -> Bool {
+    withUnsafeBytes(of: a) { a in withUnsafeBytes(of: b) { a.elementsEqual($0) } }
+}

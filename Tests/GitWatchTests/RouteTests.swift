@@ -1,0 +1,104 @@
+import AgentTestSupport
+import Foundation
+import Testing
+
+@testable import GitWatch
+
+/// The route of a real daemon, over a real socket.
+@Suite struct RouteTests {
+    private func open(_ daemon: DaemonProcess, _ query: String) throws -> RawConnection {
+        let connection = try daemon.connect()
+        try connection.send(
+            "GET /api/v0/git/watch\(query) HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                + "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+        #expect(try connection.response().status == 101)
+        return connection
+    }
+
+    private func send(_ connection: RawConnection, _ text: String, opcode: UInt8 = 1) throws {
+        try connection.send(Data([0x80 | opcode, 0x80 | UInt8(text.utf8.count), 0, 0, 0, 0] + Array(text.utf8)))
+    }
+
+    /// The next message that is no ping; the code of a close in the text.
+    private func receive(_ connection: RawConnection) throws -> String {
+        while true {
+            let head = [UInt8](try connection.receive(exactly: 2))
+            var count = Int(head[1] & 0x7F)
+            if count >= 126 {
+                count = [UInt8](try connection.receive(exactly: count == 126 ? 2 : 8)).reduce(0) { $0 << 8 | Int($1) }
+            }
+            let payload = [UInt8](try connection.receive(exactly: count))
+            if head[0] & 15 == 8 { return "close \(Int(payload[0]) << 8 | Int(payload[1]))" }
+            if head[0] & 15 == 1 { return String(decoding: payload, as: UTF8.self) }
+        }
+    }
+
+    private func touch(_ daemon: DaemonProcess, _ path: String, _ chat: UUID, _ ancestor: UUID) throws {
+        let connection = try daemon.connect()
+        let body = #"{"command":"true","workdir":"\#(path)"}"#
+        try connection.send(
+            "POST /api/v0/processes/start HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                + "Coder-Chat-Id: \(chat)\r\nCoder-Ancestor-Chat-Ids: [\"\(ancestor)\"]\r\n"
+                + "Content-Length: \(body.utf8.count)\r\n\r\n\(body)")
+        #expect(try connection.response().status == 200)
+    }
+
+    @Test func servesAChat() async throws {
+        try await withTaskExecutorPreference(BlockingExecutor.shared) {
+            let scene = try Scene("mk r; echo 1 > a; ci; echo 2 > a")
+            let daemon = try DaemonProcess(environment: scene.environment)
+            let (parent, child) = (UUID(), UUID())
+            let connection = try open(daemon, "?chat_id=\(parent)&heartbeat=true")
+            try touch(daemon, scene.root, child, parent)
+            var first = try receive(connection)
+            while !first.contains("repo_root") { first = try receive(connection) }
+            #expect(first.hasPrefix(#"{"type":"changes","scanned_at":"2"#))
+            let text = "\"repo_root\":\"\(scene.root)\",\"branch\":\"main\",\"unified_diff\":\"diff --git a/a b/a\\n"
+            #expect(first.contains(text))
+            try send(connection, #"{"type":"dance"}"#)
+            var answer = try receive(connection)
+            while !answer.contains("error") { answer = try receive(connection) }
+            #expect(answer == #"{"type":"error","message":"unknown message type"}"#)
+            // The daemon itself never has libgit2, the worker does.
+            let maps = ProcFS.text("/proc/\(daemon.pid)/maps")
+            #expect(!maps.contains("libgit2"))
+            let workers = ProcFS.children(of: daemon.pid).filter {
+                ProcFS.text("/proc/\($0.pid)/cmdline").contains("git-worker")
+            }
+            #expect(workers.count == 1)
+            for worker in workers { #expect(ProcFS.text("/proc/\(worker.pid)/maps").contains("libgit2")) }
+            try send(connection, "no json")
+            answer = try receive(connection)
+            while !answer.hasPrefix("close") { answer = try receive(connection) }
+            #expect(answer == "close 1003")
+
+            let idle = try open(daemon, "?chat_id=nonsense")
+            try send(idle, #"{"type":"refresh"}"#)
+            try send(idle, "x", opcode: 2)
+            #expect(try receive(idle) == "close 1003", "no message before it")
+            let refused = try daemon.connect()
+            try refused.send("GET /api/v0/git/watch?chat=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            #expect(try refused.response().status == 400)
+            #expect(try await daemon.stop() == 0)
+            for worker in workers { #expect(kill(worker.pid, 0) != 0, "the worker goes with the daemon") }
+        }
+    }
+
+    @Test func theCommandPrintsDiffs() async throws {
+        try await withTaskExecutorPreference(BlockingExecutor.shared) {
+            let scene = try Scene("mk r; echo 1 > a; ci; echo 2 > a")
+            let daemon = try DaemonProcess(environment: scene.environment)
+            let result = try CommandResult.of([
+                "timeout", "-s", "KILL", "8", DaemonProcess.binary, "git", "watch", "--http-socket", daemon.socket,
+                scene.root,
+            ])
+            #expect(result.code == 137)
+            #expect(result.output.hasPrefix("== \(scene.root) on main ("), "\(result)")
+            #expect(result.output.contains("\n-1\n+2\n"))
+            let nobody = try CommandResult.ofAgent("git", "watch", "--http-socket", "/nonexistent", "/tmp")
+            #expect(nobody.code == 1)
+            #expect(nobody.errors.contains("cannot reach the agent at /nonexistent: No such file or directory"))
+            #expect(try CommandResult.ofAgent("git", "watch", "--chat", "x").code == 2)
+        }
+    }
+}
