@@ -22,6 +22,7 @@ final class LinkWorld: Sendable {
     let proxy: FaultProxy?
     let directory: TemporaryDirectory
     private let group = MultiThreadedEventLoopGroup.singleton
+    private let slot: Slot
 
     var recorder: Recorder { server.recorder }
     var faults: Faults { server.faults }
@@ -37,8 +38,10 @@ final class LinkWorld: Sendable {
         service change: (inout AgentService.Configuration) -> Void = { _ in },
         manifest: (inout Coder_Agent_V2_Manifest, String) -> Void
     ) async throws {
+        let slot = await Slot.take()
         let directory = try directory ?? TemporaryDirectory()
         self.directory = directory
+        self.slot = slot
         let clock = AgentClock(EventLoopClock(group: group))
         var message = Coder_Agent_V2_Manifest()
         message.agentID = Self.id()
@@ -131,6 +134,41 @@ final class LinkWorld: Sendable {
     @discardableResult
     func reported(_ state: LifecycleState, within limit: Duration = .seconds(40)) async throws -> Recording {
         try await recorder.wait("\(state) is reported", within: limit) { $0.states.contains(state) }
+    }
+}
+
+/// One of the places for tests that run at once: more daemons than that would only wait for each other,
+/// and run into deadlines.
+final class Slot: Sendable {
+    private struct State {
+        var free = 8
+        var waiting: [CheckedContinuation<Void, Never>] = []
+    }
+    private static let state = Mutex(State())
+
+    static func take() async -> Slot {
+        await withCheckedContinuation { continuation in
+            let isFree = state.withLock { state in
+                if state.free > 0 {
+                    state.free -= 1
+                    return true
+                }
+                state.waiting.append(continuation)
+                return false
+            }
+            if isFree { continuation.resume() }
+        }
+        return Slot()
+    }
+
+    private init() {}
+
+    deinit {
+        let next = Self.state.withLock { state in
+            if state.waiting.isEmpty { state.free += 1 }
+            return state.waiting.isEmpty ? nil : state.waiting.removeFirst()
+        }
+        next?.resume()
     }
 }
 
