@@ -258,8 +258,8 @@ let package = Package(
         .testTarget(
             name: "IntegrationTests",
             dependencies: [
-                "AgentProto", "AgentTestSupport", "CPlatform", "ControlPlane", "ControlPlaneSimulator",
-                "WorkspaceAgent",
+                "AgentCore", "AgentProto", "AgentTestSupport", "BoundaryLog", "CPlatform", "ControlPlane",
+                "ControlPlaneSimulator", "WorkspaceAgent",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
