@@ -276,7 +276,7 @@ let package = Package(
         .testTarget(
             name: "IntegrationTests",
             dependencies: [
-                "AgentCore", "AgentProto", "AgentSocket", "AgentTestSupport", "CPlatform", "ControlPlane",
+                "AgentCore", "AgentProto", "AgentSocket", "AgentTestSupport", "BoundaryLog", "CPlatform", "ControlPlane",
                 "ControlPlaneSimulator", "DRPC", "WorkspaceAgent",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
