@@ -25,6 +25,8 @@ package enum DutyLimits {
     package static let scriptKillGrace = Duration.seconds(10)
     /// How long outputs may stay open after a script's end (spec: control plane, Scripts).
     package static let scriptPipeGrace = Duration.seconds(10)
+    /// How often a script's result may be refused, over as many connections. Then it is dropped and counted.
+    package static let scriptReportRefusals = 3
     /// After SIGTERM to scripts that are cancelled, until SIGKILL.
     package static let cancelGrace = Duration.seconds(2)
     /// Longest sleep until a cron run, so that a wall clock that was set is noticed.

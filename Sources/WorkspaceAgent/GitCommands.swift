@@ -16,7 +16,7 @@ struct GitSSHCommand: AsyncParsableCommand {
             with the keys of this machine.
 
             Example:
-              GIT_SSH_COMMAND="workspace-agent gitssh --" git fetch
+              workspace-agent gitssh -- git@github.com git-upload-pack project.git
             """)
 
     @Argument(parsing: .captureForPassthrough, help: "What ssh is given.")

@@ -76,7 +76,9 @@ func withProxy(
             for (reason, count) in [
                 ("unknown_tag", 3), ("too_large", 2), ("undecodable", 3), ("empty", 2), ("truncated", 2),
             ] {
-                #expect(served.test.metric("frames_rejected_total{reason=\"\(reason)\"}") == count, "\(reason)")
+                try await eventually("\(count) of \(reason)") {
+                    served.test.metric("frames_rejected_total{reason=\"\(reason)\"}") == count
+                }
             }
             #expect(served.test.metric(#"logs_dropped_total{reason="boundary_channel_full"}"#) == 15)
             #expect(served.test.metric(#"logs_dropped_total{reason="boundary_batch_full"}"#) == 900)

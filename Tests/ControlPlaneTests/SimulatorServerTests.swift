@@ -162,9 +162,9 @@ struct SimulatorServerTests {
         var expected: [UInt8] = []
         for (index, step) in vector.tcp.enumerated() {
             if step.dir == "c2s" {
-                // What the recorded client had read by then.
+                // What the recorded client had read by then. Ours may have accepted the next stream already.
                 try await eventually("the answer before step \(index)") { [expected] in
-                    RecordedExchange.yamuxFrames(client.stream) == RecordedExchange.yamuxFrames(expected)
+                    RecordedExchange.yamuxFrames(client.stream).starts(with: RecordedExchange.yamuxFrames(expected))
                 }
                 try await client.write(step.bytes)
             } else if index > 1, step.bytes.first == 0x82 {

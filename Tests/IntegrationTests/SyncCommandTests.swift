@@ -72,7 +72,12 @@ import Testing
             #expect(!example.isEmpty, "\(path)")
             for line in example {
                 // Without what is only a comment or another program.
-                let words = line.split(separator: " ").prefix { $0 != "#" && $0 != "|" }.dropFirst().map(String.init)
+                var words: [String] = []
+                // A quoted word may have spaces.
+                for (number, part) in line.split(separator: "\"", omittingEmptySubsequences: false).enumerated() {
+                    words += number % 2 == 1 ? [String(part)] : part.split(separator: " ").map(String.init)
+                }
+                words = Array(words.prefix { $0 != "#" && $0 != "|" }.dropFirst())
                 #expect(words.starts(with: path) || words.starts(with: ["exp"] + path), "\(line)")
                 _ = try WorkspaceAgent.parseAsRoot(words)
             }

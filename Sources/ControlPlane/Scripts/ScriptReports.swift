@@ -11,6 +11,8 @@ package final class ScriptReports: Sendable {
     private struct State {
         var waiting: Deque<Coder_Agent_V2_Timing> = []
         var closed = false
+        /// How often the first was refused.
+        var refusals = 0
     }
 
     private let state = Mutex(State())
@@ -40,11 +42,20 @@ package final class ScriptReports: Sendable {
         work.signal()
     }
 
-    fileprivate func refused(_ timing: Coder_Agent_V2_Timing, _ error: DRPCError) {
+    /// - Returns: whether the result is to be dropped, since it was refused so often.
+    fileprivate func refused(_ timing: Coder_Agent_V2_Timing, _ error: DRPCError) -> Bool {
+        let isLast = state.withLock { state in
+            state.refusals += 1
+            guard state.refusals >= DutyLimits.scriptReportRefusals else { return false }
+            state.refusals = 0
+            return true
+        }
+        guard isLast else { return false }
         dropped.increment()
         logger.warning(
             "the control plane refuses the result of a script",
             metadata: ["script_id": "\(UUID(wire: timing.scriptID)?.lowercased ?? "")", "error": "\(error)"])
+        return true
     }
 
     /// Shutdown: no more come. ``ScriptReporter`` returns once all are delivered.
@@ -56,7 +67,12 @@ package final class ScriptReports: Sendable {
     package var isEmpty: Bool { state.withLock { $0.waiting.isEmpty } }
     fileprivate var isClosed: Bool { state.withLock { $0.closed } }
     fileprivate var first: Coder_Agent_V2_Timing? { state.withLock { $0.waiting.first } }
-    fileprivate func removeFirst() { state.withLock { _ = $0.waiting.popFirst() } }
+    fileprivate func removeFirst() {
+        state.withLock { state in
+            _ = state.waiting.popFirst()
+            state.refusals = 0
+        }
+    }
 }
 
 /// The routine that reports them, in order.
@@ -76,10 +92,11 @@ package struct ScriptReporter: Routine {
                 do {
                     _ = try await connection.call(AgentAPI.scriptCompleted, request)
                 } catch let error as DRPCError {
-                    // Refused by a control plane that is there: asking again would tear down every connection
-                    // and keep all later results from it.
-                    guard case .remote = error.code, !error.isUnknownRPC else { throw error }
-                    reports.refused(timing, error)
+                    // Refused by a control plane that is there: asking for ever would tear down every
+                    // connection and keep all later results from it.
+                    guard case .remote = error.code, !error.isUnknownRPC, reports.refused(timing, error) else {
+                        throw error
+                    }
                 }
                 reports.removeFirst()
             }
