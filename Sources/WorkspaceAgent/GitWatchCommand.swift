@@ -7,6 +7,10 @@ import Glibc
 struct GitCommands: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "git", abstract: "Look at git work trees as the agent sees them.",
+        discussion: """
+            Example:
+              workspace-agent git watch
+            """,
         subcommands: [GitWatchCommand.self])
 }
 
