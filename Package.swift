@@ -276,7 +276,8 @@ let package = Package(
         .testTarget(
             name: "IntegrationTests",
             dependencies: [
-                "AgentCore", "AgentProto", "AgentSocket", "AgentTestSupport", "BoundaryLog", "CPlatform", "ControlPlane",
+                "AgentCore", "AgentProto", "AgentSocket", "AgentTestSupport", "BoundaryLog", "CPlatform",
+                "ControlPlane",
                 "ControlPlaneSimulator", "DRPC", "WorkspaceAgent",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
