@@ -3,7 +3,7 @@
 set -eu
 
 build="libc6-dev g++ make git curl pkg-config zlib1g-dev libsqlite3-dev libgit2-dev"
-test="procps iproute2 util-linux mount openssl"
+test="procps iproute2 util-linux mount openssl python3-minimal"
 proto="protobuf-compiler libprotobuf-dev"
 
 wanted=""
