@@ -116,7 +116,8 @@ import Testing
         try await eventually("it listens") { try connection.output(id).json["total_bytes"] as? Int == 6 }
         #expect(try connection.signal(id, "terminate").status == 200)
         try await eventually("it says no") {
-            (try connection.output(id).json["output"] as? String)?.hasSuffix("no\n") == true
+            // The shell may add that its sleep was terminated.
+            (try connection.output(id).json["output"] as? String)?.contains("no\n") == true
         }
         #expect(try connection.output(id).json["running"] as? Bool == true)
         #expect(try connection.signal(id, "kill").status == 200)
