@@ -1,34 +1,199 @@
-import NIOPosix
+import Glibc
+import NIOCore
+import Synchronization
 
 /// The threads on which calls that may block (spawn, /proc, files) run, so that no event loop and
 /// no cooperative thread ever waits for a disk or another process.
+///
+/// The first thread starts with the first call and stays. More start while calls wait, and end when
+/// they have had nothing to do for a while: an idle daemon has few threads.
 public final class BlockingPool: Sendable {
-    private let pool: NIOThreadPool
+    /// How long a thread that is not the only one waits for work.
+    public static let idleSeconds = 10
 
-    /// - Parameter threads: how many calls run at once; more wait in order.
-    public init(threads: Int) {
-        pool = NIOThreadPool(numberOfThreads: threads)
-        pool.start()
+    private struct Job: Sendable {
+        var id: UInt64
+        /// Is told whether it may run.
+        var body: @Sendable (Bool) -> Void
     }
 
+    private struct State {
+        var jobs = CircularBuffer<Job>()
+        var threads = 0
+        var idle = 0
+        var nextID: UInt64 = 0
+        var isShutDown = false
+        var shutdownWaiters: [CheckedContinuation<Void, Never>] = []
+    }
+
+    private enum Turn {
+        case job(Job)
+        case wait(seconds: Int?)
+        case end([CheckedContinuation<Void, Never>])
+    }
+
+    private let name: String
+    private let maximum: Int
+    private let idleSeconds: Int
+    private let state = Mutex(State())
+    private let semaphore = Semaphore()
+
+    /// - Parameters:
+    ///   - name: of the threads; at most 15 bytes are shown.
+    ///   - threads: how many calls run at once, at least 1; more wait in order.
+    public init(_ name: String = "blocking", threads: Int, idleSeconds: Int = BlockingPool.idleSeconds) {
+        self.name = name
+        self.idleSeconds = idleSeconds
+        maximum = max(1, threads)
+    }
+
+    /// Threads that are there now.
+    public var threads: Int { state.withLock { $0.threads } }
+
     /// Runs the call on a thread of the pool and returns or throws what it does.
+    /// - Throws: `CancellationError` when the task is cancelled before the call begins, or after
+    ///   ``shutdown()``.
     public func run<T: Sendable>(_ body: @escaping @Sendable () throws -> T) async throws -> T {
-        try await pool.runIfActive(body)
+        let id = state.withLock { state in
+            state.nextID += 1
+            return state.nextID
+        }
+        return try await withTaskCancellationHandler {
+            try await withCheckedThrowingContinuation { continuation in
+                submit(id) { runs in
+                    guard runs else { return continuation.resume(throwing: CancellationError()) }
+                    continuation.resume(with: Result { try body() })
+                }
+            }
+        } onCancel: {
+            let job = state.withLock { state -> Job? in
+                guard let index = state.jobs.firstIndex(where: { $0.id == id }) else { return nil }
+                return state.jobs.remove(at: index)
+            }
+            job?.body(false)
+        }
     }
 
     /// As ``run(_:)``, but what is begun is done even if the calling task is cancelled: for what must not be
     /// left undone, such as killing and cleaning up.
     public func runToEnd<T: Sendable>(_ body: @escaping @Sendable () throws -> T) async throws -> T {
         try await withCheckedThrowingContinuation { continuation in
-            pool.submit { state in
-                guard state == .active else { return continuation.resume(throwing: CancellationError()) }
+            submit { runs in
+                guard runs else { return continuation.resume(throwing: CancellationError()) }
                 continuation.resume(with: Result { try body() })
             }
         }
     }
 
-    /// Ends the threads; calls after this throw.
+    /// Has a thread of the pool run the body, in the order of the calls where there is one thread. Should the
+    /// kernel refuse the first thread, it waits for the next call, which asks again.
+    /// - Parameter body: gets false, at once, after ``shutdown()``.
+    public func submit(_ body: @escaping @Sendable (_ runs: Bool) -> Void) { submit(0, body) }
+
+    private func submit(_ id: UInt64, _ body: @escaping @Sendable (Bool) -> Void) {
+        enum Need { case nothing, wakeUp, thread, refusal }
+        let need = state.withLock { state -> Need in
+            // A cancellation before this point has found nothing to remove.
+            if state.isShutDown || id != 0 && Task.isCancelled { return .refusal }
+            state.jobs.append(Job(id: id, body: body))
+            if state.jobs.count <= state.idle { return .wakeUp }
+            // Those that work look for more before they rest.
+            guard state.threads < maximum else { return .nothing }
+            state.threads += 1
+            return .thread
+        }
+        switch need {
+        case .nothing: break
+        case .wakeUp: semaphore.signal()
+        case .thread:
+            if !startThread(name, { self.work() }) { state.withLock { $0.threads -= 1 } }
+        case .refusal: body(false)
+        }
+    }
+
+    /// Ends the threads when they are done with what they have begun; calls that wait are refused, and so
+    /// are those after this.
     public func shutdown() async {
-        try? await pool.shutdownGracefully()
+        await withCheckedContinuation { continuation in
+            let (jobs, threads) = state.withLock { state in
+                state.isShutDown = true
+                if state.threads > 0 { state.shutdownWaiters.append(continuation) }
+                defer { state.jobs = [] }
+                return (state.jobs, state.threads)
+            }
+            for job in jobs { job.body(false) }
+            for _ in 0..<threads { semaphore.signal() }
+            if threads == 0 { continuation.resume() }
+        }
+    }
+
+    // MARK: - On the pool's threads
+
+    private func work() {
+        var rested = false
+        while true {
+            let waited = rested
+            let turn = state.withLock { state -> Turn in
+                if waited { state.idle -= 1 }
+                if let job = state.jobs.popFirst() { return .job(job) }
+                if state.isShutDown {
+                    state.threads -= 1
+                    guard state.threads == 0 else { return .end([]) }
+                    defer { state.shutdownWaiters = [] }
+                    return .end(state.shutdownWaiters)
+                }
+                state.idle += 1
+                return .wait(seconds: state.threads > 1 ? idleSeconds : nil)
+            }
+            switch turn {
+            case .job(let job):
+                rested = false
+                job.body(true)
+            case .end(let waiters):
+                for waiter in waiters { waiter.resume() }
+                return
+            case .wait(let seconds):
+                rested = true
+                guard !semaphore.wait(seconds: seconds) else { continue }
+                let ends = state.withLock { state in
+                    guard state.jobs.isEmpty, !state.isShutDown, state.threads > 1 else { return false }
+                    state.idle -= 1
+                    state.threads -= 1
+                    return true
+                }
+                if ends { return }
+            }
+        }
+    }
+}
+
+/// The C library's semaphore.
+private final class Semaphore: Sendable {
+    // The kernel orders what threads do with it; the pointer never changes.
+    nonisolated(unsafe) private let semaphore = UnsafeMutablePointer<sem_t>.allocate(capacity: 1)
+
+    init() { sem_init(semaphore, 0, 0) }
+
+    deinit {
+        sem_destroy(semaphore)
+        semaphore.deallocate()
+    }
+
+    func signal() { sem_post(semaphore) }
+
+    /// - Parameter seconds: nil waits for ever.
+    /// - Returns: false when the time is over.
+    func wait(seconds: Int?) -> Bool {
+        guard let seconds else {
+            while sem_wait(semaphore) != 0 {}
+            return true
+        }
+        var deadline = timespec()
+        clock_gettime(CLOCK_REALTIME, &deadline)
+        deadline.tv_sec += seconds
+        while sem_timedwait(semaphore, &deadline) != 0 {
+            if errno != EINTR { return false }
+        }
+        return true
     }
 }

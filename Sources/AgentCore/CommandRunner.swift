@@ -100,7 +100,16 @@ public protocol RunningCommand: Sendable {
     /// before it is delivered; signals are delivered in the order of the calls.
     func signal(_ number: Int32)
 
+    /// Has the signal sent to the leader alone; nothing happens once it has ended. In order with
+    /// ``signal(_:)``.
+    func signalLeader(_ number: Int32)
+
     /// Stops reading the outputs and closes them, which ``outputEnd()`` then tells. Who writes to
     /// them afterwards gets SIGPIPE.
     func abandonOutput()
+}
+
+extension RunningCommand {
+    /// For a runner whose sessions are one process.
+    public func signalLeader(_ number: Int32) { signal(number) }
 }

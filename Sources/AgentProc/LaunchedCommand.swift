@@ -23,6 +23,8 @@ final class LaunchedCommand: RunningCommand {
         var exitWaiters: [CheckedContinuation<CommandExit, Never>] = []
         var endWaiters: [CheckedContinuation<Void, Never>] = []
         var onFinished: (@Sendable () -> Void)?
+        /// The pidfd is closed; its number may be another descriptor's.
+        var isReleased = false
         /// The last delivery of a signal; the next one waits for it.
         var delivery: Task<Void, Never>?
     }
@@ -72,7 +74,7 @@ final class LaunchedCommand: RunningCommand {
         _ = wa_pidfd_send_signal(pidfd, SIGKILL)
         waitpid(pid, nil, 0)
         context.reactor.remove(pidfd, token: pidfdToken)
-        close(pidfd)
+        releasePidfd()
         context.launcher.forget(pid)
         ended(.signalled(SIGKILL))
         for end in streams where !context.reactor.wakes(end.token) { closeStream(end) }
@@ -102,13 +104,22 @@ final class LaunchedCommand: RunningCommand {
         }
     }
 
-    func signal(_ number: Int32) {
+    func signal(_ number: Int32) { inOrder { [self] in deliver(number) } }
+
+    func signalLeader(_ number: Int32) {
+        inOrder { [self] in
+            // Under the lock, so that the descriptor isn't closed meanwhile; the call doesn't block.
+            state.withLock { if !$0.isReleased { _ = wa_pidfd_send_signal(pidfd, number) } }
+        }
+    }
+
+    private func inOrder(_ send: @escaping @Sendable () -> Void) {
         let (pool, executor) = (context.pool, context.executor)
         state.withLock { state in
             let previous = state.delivery
-            state.delivery = Task(executorPreference: executor) { [self] in
+            state.delivery = Task(executorPreference: executor) {
                 await previous?.value
-                _ = try? await pool.run { [self] in deliver(number) }
+                _ = try? await pool.run(send)
             }
         }
     }
@@ -169,10 +180,17 @@ final class LaunchedCommand: RunningCommand {
             status.status = 255
         }
         context.reactor.remove(pidfd, token: pidfdToken)
-        close(pidfd)
+        releasePidfd()
         context.launcher.forget(pid)
         ended(status.signaled ? .signalled(status.status) : .exited(status.status))
         context.afterReap()
+    }
+
+    private func releasePidfd() {
+        state.withLock { state in
+            state.isReleased = true
+            close(pidfd)
+        }
     }
 
     private func ended(_ exit: CommandExit) {

@@ -3,7 +3,6 @@ import CPlatform
 import DequeModule
 import Glibc
 import NIOCore
-import NIOPosix
 import Synchronization
 
 /// The complete output of processes, on disk (spec: process API, spool).
@@ -18,7 +17,7 @@ public final class SpoolStore: Sendable {
     }
 
     private let directory: String
-    private let disk: NIOThreadPool
+    private let disk: BlockingPool
     private let state = Mutex(State())
     let processLimit: Int
     let totalLimit: Int
@@ -27,7 +26,7 @@ public final class SpoolStore: Sendable {
     ///   - directory: created with mode 0700; what an earlier life left in it is removed.
     ///   - disk: the thread that writes.
     public init(
-        directory: String, disk: NIOThreadPool, processLimit: Int = ProcLimits.spoolBytes,
+        directory: String, disk: BlockingPool, processLimit: Int = ProcLimits.spoolBytes,
         totalLimit: Int = ProcLimits.spoolTotalBytes
     ) throws {
         self.directory = directory
@@ -126,11 +125,11 @@ final class Spool: Sendable {
 
     private let path: String
     private let limit: Int
-    private let disk: NIOThreadPool
+    private let disk: BlockingPool
     private let store: SpoolStore
     private let state = Mutex(State())
 
-    init(path: String, limit: Int, disk: NIOThreadPool, store: SpoolStore) {
+    init(path: String, limit: Int, disk: BlockingPool, store: SpoolStore) {
         self.path = path
         self.limit = limit
         self.disk = disk
@@ -166,12 +165,7 @@ final class Spool: Sendable {
         }
         if verdict == .off { store.release(count) }
         if start {
-            disk.submit { [self] state in
-                switch state {
-                case .active: drain()
-                case .cancelled: giveUp("the agent is shutting down")
-                }
-            }
+            disk.submit { [self] runs in if runs { drain() } else { giveUp("the agent is shutting down") } }
         }
         return verdict
     }

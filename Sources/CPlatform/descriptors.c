@@ -145,3 +145,9 @@ int wa_memfd(const char *name) {
     }
     return fd;
 }
+
+int64_t wa_birth_time(const char *path) {
+    struct statx info;
+    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BTIME, &info) < 0) return -errno;
+    return info.stx_mask & STATX_BTIME ? info.stx_btime.tv_sec : -ENOTSUP;
+}

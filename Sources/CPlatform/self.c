@@ -3,10 +3,12 @@
 #endif
 #include "include/CPlatform.h"
 
+#include <link.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -40,4 +42,22 @@ void wa_name_thread(const char *name) {
 
 void wa_limit_malloc_arenas(int arenas) { mallopt(M_ARENA_MAX, arenas); }
 
-void wa_trim_heap(void) { malloc_trim(0); }
+static int release_program(struct dl_phdr_info *info, size_t size, void *context) {
+    (void)size;
+    (void)context;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    for (int index = 0; index < info->dlpi_phnum; index++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[index];
+        // Written pages are ours alone and would be lost; the others come back from the file.
+        if (part->p_type != PT_LOAD || (part->p_flags & PF_W) != 0) continue;
+        uintptr_t start = (info->dlpi_addr + part->p_vaddr + page - 1) & ~(page - 1);
+        uintptr_t end = (info->dlpi_addr + part->p_vaddr + part->p_filesz) & ~(page - 1);
+        if (end > start) madvise((void *)start, end - start, MADV_DONTNEED);
+    }
+    return 0;
+}
+
+void wa_release_memory(void) {
+    malloc_trim(0);
+    dl_iterate_phdr(release_program, NULL);
+}

@@ -12,11 +12,15 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef P_PIDFD
 #define P_PIDFD 3
 #endif
+
+// Milliseconds for which a program that is open for writing is tried again.
+enum { WA_SPAWN_BUSY_TRIES = 100 };
 
 // Runs in the vfork child, which shares the parent's memory: only system calls, and only writes
 // to `result` and to this frame. vfork rather than posix_spawn, because niceness, the OOM score
@@ -42,13 +46,6 @@ static void run_child(
     if (dup2(o->stdin_fd, 0) < 0 || dup2(o->stdout_fd, 1) < 0 || dup2(o->stderr_fd, 2) < 0)
         goto failed;
 
-    if (o->nofile_soft != 0) {
-        struct rlimit limit;
-        if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-            limit.rlim_cur = o->nofile_soft;
-            setrlimit(RLIMIT_NOFILE, &limit);
-        }
-    }
     if (o->set_priority) {
         errno = 0;
         if (nice(o->nice_increment) == -1 && errno != 0) result->nice_error = errno;
@@ -56,6 +53,14 @@ static void run_child(
         int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
         if (fd < 0 || write(fd, oom_text, oom_length) < 0) result->oom_error = errno;
         if (fd >= 0) close(fd);
+    }
+    // Last of what opens anything: we may have more descriptors open than the child may.
+    if (o->nofile_soft != 0) {
+        struct rlimit limit;
+        if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+            limit.rlim_cur = o->nofile_soft;
+            setrlimit(RLIMIT_NOFILE, &limit);
+        }
     }
 
     if (o->workdir != NULL && chdir(o->workdir) != 0) {
@@ -70,7 +75,14 @@ static void run_child(
     sigprocmask(SIG_SETMASK, &none, NULL);
 
     result->stage = WA_SPAWN_EXEC;
-    execve(o->path, o->argv, o->envp);
+    // A program that we have just written may be open for writing still: in a child that another thread made
+    // meanwhile and that has not executed yet.
+    for (int tries = 0;; tries++) {
+        execve(o->path, o->argv, o->envp);
+        if (errno != ETXTBSY || tries == WA_SPAWN_BUSY_TRIES) break;
+        const struct timespec pause = {.tv_sec = 0, .tv_nsec = 1000000};
+        syscall(SYS_nanosleep, &pause, NULL);
+    }
 failed:
     result->error = errno;
     _exit(127);

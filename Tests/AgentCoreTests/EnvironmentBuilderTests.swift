@@ -1,3 +1,4 @@
+import AgentTestSupport
 import FoundationEssentials
 import Glibc
 import Logging
@@ -119,6 +120,40 @@ import Testing
         var dumped = ""
         dump(layer, to: &dumped)
         #expect(!dumped.contains("hush"))
+    }
+
+    /// The kernel starts no program with a longer one, so that every script would fail.
+    @Test func tooLongVariablesAreLeftOutAndNamedWithoutTheirValues() throws {
+        let log = RecordedLog()
+        let builder = builder(logger: log.logger)
+        func value(_ name: String, _ more: Int) -> String {
+            String(repeating: "h", count: EnvironmentBuilder.maximumVariable - name.utf8.count + more)
+        }
+        builder.update(
+            ManifestLayer(
+                variables: [
+                    "BELOW": value("BELOW", -1), "AT": value("AT", 0), "ABOVE": value("ABOVE", 1),
+                    // Short as it is written, too long once it is expanded.
+                    "EXPANDED": value("EXPANDED", -10) + "$HOME$HOME",
+                ],
+                secrets: [
+                    .init(name: "S_AT", value: Secret(value("S_AT", 0))),
+                    .init(name: "S_ABOVE", value: Secret(value("S_ABOVE", 1))),
+                ]))
+        #expect(log.lines.count == 2)
+        let built = builder.build()
+        #expect(built["BELOW"] != nil && built["AT"] != nil && built["S_AT"] != nil)
+        #expect(built["ABOVE"] == nil && built["S_ABOVE"] == nil && built["EXPANDED"] == nil)
+        for name in ["ABOVE", "S_ABOVE", "EXPANDED"] {
+            #expect(log.lines.contains { $0.contains("too long") && $0.contains(name) }, "\(name)")
+        }
+        #expect(!log.lines.contains { $0.contains("hhhh") })
+        // The kernel agrees.
+        let longest = ["AT": value("AT", 0)]
+        #expect(try CommandResult.of(["/bin/true"], environment: longest).code == 0)
+        #expect(throws: (any Error).self) {
+            try CommandResult.of(["/bin/true"], environment: ["ABOVE": value("ABOVE", 1)])
+        }
     }
 
     @Test func readsThisProcess() {

@@ -38,6 +38,22 @@ import Testing
         }
     }
 
+    @Test func aSignalForTheLeaderReachesNobodyElse() async throws {
+        try await withLauncher { fixture in
+            let run = try await fixture.run("trap 'exit 3' TERM; sleep 1000 & echo $!; wait")
+            try await eventually("it runs") { run.output.text(.stdout).hasSuffix("\n") }
+            let child = try #require(pid_t(run.output.text(.stdout).dropLast()))
+            run.command.signalLeader(SIGTERM)
+            #expect(await run.command.exit() == .exited(3))
+            #expect(ProcFS.runs(child))
+            // Nobody has the number any more.
+            run.command.signalLeader(SIGKILL)
+            #expect(ProcFS.runs(child))
+            kill(child, SIGKILL)
+            await run.command.outputEnd()
+        }
+    }
+
     @Test func whatCannotStartIsNamed() async throws {
         try await withLauncher { fixture in
             await #expect(throws: LaunchError(stage: .program, errno: ENOENT, description: "")) {
@@ -47,6 +63,29 @@ import Testing
                 _ = try await fixture.run(arguments: ["/bin/true"], workdir: "/no/such/directory")
             }
             #expect(fixture.launcher.running == 0)
+        }
+    }
+
+    /// As a program of ours is while another thread's child, which has not executed yet, holds it open.
+    @Test func aProgramThatIsOpenForWritingIsTriedAgain() async throws {
+        try await withLauncher { fixture in
+            let directory = try TemporaryDirectory()
+            let path = "\(directory.path)/program"
+            let script = "printf '#!/bin/sh\\nexit 5\\n' >\(path); chmod +x \(path); exec 3>>\(path); echo up"
+            for (holder, outcome) in [("exec sleep 1000", nil), ("exec sleep 0.02", CommandExit.exited(5))] {
+                let holding = try await fixture.run("\(script); \(holder)")
+                try await eventually("it is held") { holding.output.text(.stdout) == "up\n" }
+                if let outcome {
+                    let run = try await fixture.run(arguments: [path])
+                    #expect(await run.command.exit() == outcome)
+                } else {
+                    await #expect(throws: LaunchError(stage: .program, errno: ETXTBSY, description: "")) {
+                        _ = try await fixture.run(arguments: [path])
+                    }
+                }
+                holding.command.signal(SIGKILL)
+                _ = await holding.command.exit()
+            }
         }
     }
 

@@ -18,14 +18,13 @@ final class ManagerFixture: Sendable {
     let metrics = MetricsRegistry()
     let paths = RecordingPathStore()
     private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-    private let disk = NIOThreadPool(numberOfThreads: 1)
+    private let disk = BlockingPool(threads: 1)
     private let pool = BlockingPool(threads: 2)
 
     init(priority: ChildPriority? = nil, descriptorLimit: UInt64 = 0) throws {
         directory = try TemporaryDirectory()
         reactor = try Reactor()
         _ = reactor.start()
-        disk.start()
         let path = directory.path
         manager = ProcessManager(
             configuration: .init(

@@ -236,6 +236,9 @@ import Testing
         let fixture = try ManagerFixture(
             priority: ChildPriority(niceIncrement: 3, oomScoreAdjustment: 500), descriptorLimit: 256)
         signal(SIGPIPE, SIG_IGN)
+        // More descriptors than the child may have.
+        let open = (0..<300).map { _ in dup(0) }
+        defer { for descriptor in open { close(descriptor) } }
         // A child of the program must have them too.
         let process = try await fixture.start(
             "sh -c 'nice; cat /proc/self/oom_score_adj; ulimit -Sn; grep -E \"Sig(Blk|Ign)\" /proc/self/status'; "

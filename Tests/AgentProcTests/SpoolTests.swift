@@ -3,17 +3,12 @@ import AgentTestSupport
 import Foundation
 import Glibc
 import NIOCore
-import NIOPosix
 import Testing
 
 @testable import AgentProc
 
 @Suite struct SpoolTests {
-    private let disk: NIOThreadPool = {
-        let pool = NIOThreadPool(numberOfThreads: 1)
-        pool.start()
-        return pool
-    }()
+    private let disk = BlockingPool(threads: 1)
 
     private func append(_ bytes: [UInt8], to spool: Spool) -> Spool.Verdict {
         bytes.withUnsafeBytes { spool.append($0) }

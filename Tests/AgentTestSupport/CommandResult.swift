@@ -19,6 +19,7 @@ public struct CommandResult: Sendable {
         for (index, file) in files.enumerated() {
             posix_spawn_file_actions_addopen(&actions, CInt(1 + index), file, O_WRONLY | O_CREAT, 0o600)
         }
+        closeInChild(&actions, from: 3)
         let variables = ProcessInfo.processInfo.environment.merging(environment) { _, new in new }
         var argv: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
         var envp: [UnsafeMutablePointer<CChar>?] = variables.map { strdup("\($0.key)=\($0.value)") } + [nil]

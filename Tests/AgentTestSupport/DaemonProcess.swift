@@ -189,11 +189,20 @@ public final class DaemonProcess: Sendable {
         for (index, descriptor) in descriptors.enumerated() {
             posix_spawn_file_actions_adddup2(&actions, descriptor, CInt(3 + index))
         }
+        closeInChild(&actions, from: CInt(3 + descriptors.count))
+        // Threads of Dispatch block signals, which their children would never get.
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var none = sigset_t()
+        sigemptyset(&none)
+        posix_spawnattr_setsigmask(&attributes, &none)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
         var argv: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
         var envp: [UnsafeMutablePointer<CChar>?] = environment.map { strdup("\($0.key)=\($0.value)") } + [nil]
         defer { for pointer in argv + envp { free(pointer) } }
         var pid = pid_t()
-        let rc = posix_spawnp(&pid, arguments[0], &actions, nil, &argv, &envp)
+        let rc = posix_spawnp(&pid, arguments[0], &actions, &attributes, &argv, &envp)
         guard rc == 0 else { throw RawConnection.Failure(description: "\(arguments[0]): errno \(rc)") }
         return pid
     }

@@ -4,7 +4,7 @@ import Glibc
 
 /// A blocking client connection on which a test says every byte itself.
 public final class RawConnection {
-    public struct Response {
+    public struct Response: Sendable {
         public var status = 0
         /// Names in lower case.
         public var headers: [String: String] = [:]

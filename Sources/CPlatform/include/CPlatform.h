@@ -82,6 +82,9 @@ int wa_memfd(const char *name);
 int wa_open(const char *path, int flags, unsigned mode);
 int wa_set_cloexec(int fd);
 int wa_set_nonblocking(int fd);
+/// When a file was made, in seconds since 1970; -errno when it or its file system does not tell. A
+/// symbolic link is not followed.
+int64_t wa_birth_time(const char *path);
 /// The bytes read (0 at the end of the stream), or -errno.
 ssize_t wa_read(int fd, void *buffer, size_t count);
 
@@ -166,7 +169,9 @@ uint64_t wa_raise_nofile(void);
 void wa_name_thread(const char *name);
 /// Keeps the allocator from creating an arena for each thread.
 void wa_limit_malloc_arenas(int arenas);
-void wa_trim_heap(void);
+/// Gives back memory that may not be needed again: free pages of the heap, and the mapped parts of program and
+/// libraries, which are read from the file (or the page cache) again when they are used.
+void wa_release_memory(void);
 /// Limits address space and private writable memory (bytes) of this process and its children, and
 /// turns core dumps off.
 void wa_limit_memory(uint64_t address_space, uint64_t data);

@@ -1,0 +1,135 @@
+import AgentTestSupport
+import Glibc
+import Synchronization
+import Testing
+
+@testable import AgentCore
+
+@Suite(.timeLimit(.minutes(1))) struct BlockingPoolTests {
+    /// Holds calls up until it is opened.
+    private final class Gate: Sendable {
+        private let ends: (CInt, CInt)
+        init() {
+            var pair: [CInt] = [-1, -1]
+            #expect(pipe(&pair) == 0)
+            ends = (pair[0], pair[1])
+        }
+        deinit { close(ends.0) }
+        func pass() {
+            var byte: UInt8 = 0
+            _ = read(ends.0, &byte, 1)
+        }
+        func open() { close(ends.1) }
+    }
+
+    private final class Count: Sendable {
+        private let number = Mutex(0)
+        var value: Int { number.withLock { $0 } }
+        func add() { number.withLock { $0 += 1 } }
+    }
+
+    private struct Failure: Error {}
+
+    @Test func runsAndThrows() async throws {
+        let pool = BlockingPool(threads: 2)
+        #expect(pool.threads == 0)
+        #expect(try await pool.run { 1 } == 1)
+        #expect(pool.threads == 1)
+        #expect(try await pool.runToEnd { 2 } == 2)
+        await #expect(throws: Failure.self) { try await pool.run { throw Failure() } }
+        await #expect(throws: Failure.self) { try await pool.runToEnd { throw Failure() } }
+        #expect(pool.threads == 1, "the one thread was free each time")
+        await pool.shutdown()
+        #expect(pool.threads == 0)
+    }
+
+    @Test func growsToItsLimitAndShrinksToOne() async throws {
+        let pool = BlockingPool(threads: 3, idleSeconds: 0)
+        let gate = Gate()
+        let running = Count()
+        let calls = (0..<5).map { _ in
+            Task {
+                try await pool.run {
+                    running.add()
+                    gate.pass()
+                }
+            }
+        }
+        try await eventually("three run") { running.value == 3 }
+        #expect(pool.threads == 3)
+        gate.open()
+        for call in calls { try await call.value }
+        #expect(running.value == 5)
+        try await eventually("one is left") { pool.threads == 1 }
+        #expect(try await pool.run { true })
+        await pool.shutdown()
+    }
+
+    @Test func oneThreadKeepsTheOrder() async throws {
+        let pool = BlockingPool(threads: 1)
+        let order = Mutex<[Int]>([])
+        for number in 0..<1_000 { pool.submit { _ in order.withLock { $0.append(number) } } }
+        try await pool.runToEnd {}
+        #expect(order.withLock { $0 } == Array(0..<1_000))
+        await pool.shutdown()
+    }
+
+    @Test func manyCallersLoseNothing() async throws {
+        let pool = BlockingPool(threads: 4, idleSeconds: 0)
+        let sum = try await withThrowingTaskGroup(of: Int.self) { group in
+            for number in 0..<5_000 { group.addTask { try await pool.run { number } } }
+            return try await group.reduce(0, +)
+        }
+        #expect(sum == 4_999 * 5_000 / 2)
+        await pool.shutdown()
+    }
+
+    @Test func aCancelledCallThatWaitsDoesNotRun() async throws {
+        let pool = BlockingPool(threads: 1)
+        let gate = Gate()
+        let running = Count()
+        let first = Task {
+            try await pool.run {
+                running.add()
+                gate.pass()
+                return 1
+            }
+        }
+        try await eventually("it runs") { running.value == 1 }
+        let waiting = Task { try await pool.run { 2 } }
+        let kept = Task { try await pool.runToEnd { 3 } }
+        first.cancel()
+        waiting.cancel()
+        kept.cancel()
+        await #expect(throws: CancellationError.self) { try await waiting.value }
+        gate.open()
+        #expect(try await first.value == 1, "it had begun")
+        #expect(try await kept.value == 3)
+        await pool.shutdown()
+    }
+
+    @Test func shutdownRefusesWhatWaitsAndEndsWhatRuns() async throws {
+        let pool = BlockingPool(threads: 1)
+        let gate = Gate()
+        let running = Count()
+        let first = Task {
+            try await pool.runToEnd {
+                running.add()
+                gate.pass()
+                return 1
+            }
+        }
+        try await eventually("it runs") { running.value == 1 }
+        let queued = Count()
+        let second = Task {
+            try await pool.runToEnd { queued.add() }
+        }
+        async let down: Void = pool.shutdown()
+        await #expect(throws: CancellationError.self) { try await second.value }
+        gate.open()
+        await down
+        #expect(try await first.value == 1 && queued.value == 0 && pool.threads == 0)
+        await #expect(throws: CancellationError.self) { try await pool.run {} }
+        await pool.shutdown()
+    }
+}
