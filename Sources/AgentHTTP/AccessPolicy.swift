@@ -17,9 +17,14 @@ public struct AccessPolicy: Sendable {
     public var allowedHosts: Set<String>
     /// The uid of the daemon; a unix peer must have it or be root.
     public var ownUID: UInt32
+    /// A page that a browser can open.
+    public var page: BrowserPage?
 
-    public init(tokenRule: TokenRule, allowedHosts: Set<String> = [], ownUID: UInt32) {
+    public init(
+        tokenRule: TokenRule, allowedHosts: Set<String> = [], ownUID: UInt32, page: BrowserPage? = nil
+    ) {
         self.tokenRule = tokenRule
+        self.page = page
         self.allowedHosts = Set(allowedHosts.map { $0.lowercased() })
         self.ownUID = ownUID
     }
@@ -53,18 +58,19 @@ public struct AccessPolicy: Sendable {
 
     private func tokenProblem(_ head: HTTPRequest) -> HTTPProblem? {
         guard case .required(let token) = tokenRule else { return nil }
-        let path = (head.path ?? "/").prefix { $0 != "?" }
-        if path == "/healthz" { return nil }
+        if head.pathOnly == "/healthz" { return nil }
         if let header = head.headerFields[.authorization] {
             let scheme = header.prefix { $0 != " " }
             let value = header.dropFirst(scheme.count).drop { $0 == " " }
             if scheme.lowercased() == "bearer", token.matches(Array(value.utf8)) { return nil }
             return Self.unauthorized("The bearer token is wrong.")
         }
-        // Browsers cannot set headers on a WebSocket.
-        if head.headerFields[.upgrade]?.lowercased() == "websocket", let value = Self.queryToken(head.path ?? "") {
+        // Browsers cannot set headers on a WebSocket, nor when they open a page.
+        let isForBrowsers = head.headerFields[.upgrade]?.lowercased() == "websocket" || page?.isPage(head) ?? false
+        if isForBrowsers, let value = Self.queryToken(head.path ?? "") {
             return token.matches(Array(value.utf8)) ? nil : Self.unauthorized("The token in the query is wrong.")
         }
+        if let page, page.admits(head) { return nil }
         return Self.unauthorized("A bearer token is required.")
     }
 

@@ -6,6 +6,7 @@ import Logging
 import NIOCore
 import NIOHTTP1
 import NIOHTTPTypesHTTP1
+import WebSockets
 
 /// Drives ``HTTPConnectionState`` over a channel: decodes requests, collects their bodies, runs one
 /// task a request on the connection's event loop and writes the answers.
@@ -32,7 +33,8 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     private var timer = DeadlineTimer()
     private var discarded = 0
     let output: ResponseOutput
-    var webSocket: WebSocketHandler?
+    /// Closes the WebSocket that the connection has become.
+    private var closeUpgraded: ((WebSocketCloseCode) -> Void)?
 
     init(
         service: HTTPService, info: ConnectionInfo, policy: AccessPolicy, executor: EventLoopTaskExecutor,
@@ -123,7 +125,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
 
     /// Shutdown began: finish what runs, take nothing more.
     func shutdown() {
-        webSocket?.close(.goingAway)
+        closeUpgraded?(.goingAway)
         perform(state.shutdown())
     }
 
@@ -289,10 +291,11 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     func responseFailed() { context?.close(promise: nil) }
 
     /// The 101 is written: from here on the connection belongs to the WebSocket.
-    func upgraded(to webSocket: WebSocketHandler) {
+    /// - Parameter close: begins to close it with a code.
+    func upgraded(close: @escaping (WebSocketCloseCode) -> Void) {
         state.upgradeFinished()
         timer.cancel()
         caller = nil
-        self.webSocket = webSocket
+        closeUpgraded = close
     }
 }

@@ -27,14 +27,17 @@ public final class HTTPService: Sendable {
     private let durations: HistogramFamily
     private let shuttingDown = Atomic<Bool>(false)
     private let date = DateHeader()
+    private let onExchange: @Sendable () -> Void
 
     /// - Parameters:
     ///   - routes: all routes; adding to them afterwards has no effect.
     ///   - instance: what `Workspace-Agent-Instance` says.
+    ///   - onExchange: called after each exchange, on its event loop.
     public init(
         routes: AgentRoutes, metrics: MetricsRegistry, logger: Logger, instance: UUID = UUID(),
-        limits: HTTPLimits = HTTPLimits()
+        limits: HTTPLimits = HTTPLimits(), onExchange: @escaping @Sendable () -> Void = {}
     ) {
+        self.onExchange = onExchange
         self.instance = instance
         self.limits = limits
         self.logger = logger
@@ -113,6 +116,7 @@ public final class HTTPService: Sendable {
         let seconds = Double(duration.components.seconds) + Double(duration.components.attoseconds) / 1e18
         requests.with(exchange.route, exchange.method, String(exchange.status)).increment()
         durations.with(exchange.route).observe(seconds)
+        onExchange()
         guard logger.logLevel <= .debug else { return }
         var metadata: Logger.Metadata = [
             "method": "\(exchange.method)", "path": "\(exchange.path)", "status": "\(exchange.status)",

@@ -35,10 +35,7 @@ extension Request {
     public func decodeJSON<T: Decodable>(
         _ type: T.Type, invalid: String = "Request body must be valid JSON."
     ) async throws -> T {
-        if let contentType = headers[.contentType], !Self.isJSON(contentType) {
-            throw HTTPProblem(
-                .unsupportedMediaType, "Content-Type must be application/json.", detail: "Got \"\(contentType)\".")
-        }
+        try requireJSON()
         // The connection collected the body before the request was dispatched.
         var buffer = try await body.collect(upTo: .max)
         let data = buffer.readData(length: buffer.readableBytes) ?? Data()
@@ -52,6 +49,14 @@ extension Request {
         } catch {
             throw HTTPProblem(.badRequest, invalid, cause: error)
         }
+    }
+
+    /// Refuses a body that says that it is something else, as one from a form of a web page does.
+    /// - Throws: ``HTTPProblem`` 415.
+    public func requireJSON() throws {
+        guard let contentType = headers[.contentType], !Self.isJSON(contentType) else { return }
+        throw HTTPProblem(
+            .unsupportedMediaType, "Content-Type must be application/json.", detail: "Got \"\(contentType)\".")
     }
 
     private static func isJSON(_ contentType: String) -> Bool {
@@ -88,10 +93,13 @@ extension Request {
 
 /// What is checked before a body reaches the decoder: things that the decoder lets pass or meets
 /// only by recursion.
-enum JSONShape {
-    struct Failure: Error { var detail: String }
+public enum JSONShape {
+    /// Why the bytes are refused.
+    public struct Failure: Error { public var detail: String }
 
-    static func check(_ data: Data) throws(Failure) {
+    /// - Throws: ``Failure`` for an empty body, invalid UTF-8, nesting beyond
+    ///   ``HTTPLimits/jsonDepth`` and trailing commas.
+    public static func check(_ data: Data) throws(Failure) {
         guard !data.isEmpty else { throw Failure(detail: "The body is empty.") }
         guard String(validating: data, as: UTF8.self) != nil else {
             throw Failure(detail: "The body is not valid UTF-8.")

@@ -1,6 +1,4 @@
 import AgentCore
-import CPlatform
-import Glibc
 import Synchronization
 
 /// The TCP ports on which processes of this machine listen, from /proc, read at most once a second.
@@ -36,16 +34,18 @@ public final class ListeningPorts: Sendable {
     static func scan(_ procfs: String) -> [Port] {
         var inodes: [UInt64: UInt16] = [:]
         for table in ["tcp", "tcp6"] {
-            for (inode, port) in parse(readTextFile("\(procfs)/net/\(table)") ?? "") { inodes[inode] = port }
+            for listener in ListeningSockets.table(readTextFile("\(procfs)/net/\(table)") ?? "") {
+                inodes[listener.inode] = UInt16(clamping: listener.port)
+            }
         }
         guard !inodes.isEmpty else { return [] }
-        let own = socketInodes("\(procfs)/self/fd")
+        let own = ListeningSockets.inodes(of: "self", in: procfs)
         let ownPorts = Set(inodes.filter { own.contains($0.key) }.values)
         var names: [UInt16: String] = [:]
         for port in inodes.values where !ownPorts.contains(port) && port >= lowestPort { names[port] = "" }
         var wanted = Set(inodes.keys).subtracting(own)
         for entry in directoryEntries(procfs) where !wanted.isEmpty && Int32(entry) != nil {
-            let held = socketInodes("\(procfs)/\(entry)/fd").intersection(wanted)
+            let held = ListeningSockets.inodes(of: entry, in: procfs).intersection(wanted)
             guard !held.isEmpty else { continue }
             let name = (readTextFile("\(procfs)/\(entry)/comm") ?? "").split(separator: "\n").first.map(String.init)
             for inode in held {
@@ -54,31 +54,5 @@ public final class ListeningPorts: Sendable {
             wanted.subtract(held)
         }
         return names.map { Port(process_name: $0.value, network: "tcp", port: $0.key) }.sorted { $0.port < $1.port }
-    }
-
-    /// Inode and port of each listening socket in a `/proc/net/tcp` table.
-    static func parse(_ table: String) -> [(inode: UInt64, port: UInt16)] {
-        table.split(separator: "\n").dropFirst().compactMap { line in
-            let fields = line.split(separator: " ", omittingEmptySubsequences: true)
-            // 0A is TCP_LISTEN; field 1 is address:port in hexadecimal, field 9 the inode.
-            guard fields.count > 9, fields[3] == "0A", let colon = fields[1].lastIndex(of: ":"),
-                let port = UInt16(fields[1][fields[1].index(after: colon)...], radix: 16),
-                let inode = UInt64(fields[9])
-            else { return nil }
-            return (inode, port)
-        }
-    }
-
-    private static func socketInodes(_ directory: String) -> Set<UInt64> {
-        var result: Set<UInt64> = []
-        var target = [CChar](repeating: 0, count: 64)
-        for entry in directoryEntries(directory) {
-            let length = readlink("\(directory)/\(entry)", &target, target.count)
-            guard length > 9 else { continue }
-            let text = String(decoding: target[..<length].map { UInt8(bitPattern: $0) }, as: UTF8.self)
-            guard text.hasPrefix("socket:["), let inode = UInt64(text.dropFirst(8).dropLast()) else { continue }
-            result.insert(inode)
-        }
-        return result
     }
 }

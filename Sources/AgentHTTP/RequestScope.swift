@@ -1,3 +1,4 @@
+import NIOCore
 import Synchronization
 
 /// Whether somebody still waits for the answer of a request.
@@ -47,17 +48,17 @@ public final class CallerPresence: Sendable {
 
 /// Where a route leaves what is to run once its 101 is written.
 final class UpgradeSlot: Sendable {
-    struct Upgrade: Sendable {
-        /// Bytes of one inbound message; nil is unlimited.
-        var maximumMessage: Int?
-        var run: @Sendable (WebSocket) async -> Void
+    enum Upgrade: Sendable {
+        /// Whole messages, for a task.
+        /// - Parameter maximumMessage: bytes of one inbound message; nil is unlimited.
+        case messages(maximumMessage: Int?, run: @Sendable (WebSocket) async -> Void)
+        /// The bytes inside, for channel handlers.
+        case bytes(install: @Sendable (any Channel) throws -> Void)
     }
 
     private let upgrade = Mutex<Upgrade?>(nil)
 
-    func set(maximumMessage: Int?, _ run: @escaping @Sendable (WebSocket) async -> Void) {
-        upgrade.withLock { $0 = Upgrade(maximumMessage: maximumMessage, run: run) }
-    }
+    func set(_ new: Upgrade) { upgrade.withLock { $0 = new } }
 
     func take() -> Upgrade? {
         upgrade.withLock { upgrade in

@@ -124,17 +124,22 @@ struct ResponseWriterTask: Sendable {
     ) async {
         handler.value.begin(response, streaming: true)
         let service = handler.value.service
-        let webSocket: WebSocket
         do {
             try handler.value.output.finish()
-            webSocket = try WebSocketHandler.start(
-                replacing: handler.value, limits: service.limits, maximumMessage: upgrade.maximumMessage)
+            switch upgrade {
+            case .messages(let maximumMessage, let run):
+                let webSocket = try WebSocketHandler.start(
+                    replacing: handler.value, limits: service.limits, maximumMessage: maximumMessage)
+                await run(webSocket)
+                await webSocket.close(.normal)
+            case .bytes(let install):
+                let channel = try WebSocketBytes.start(replacing: handler.value, limits: service.limits, install)
+                try? await channel.closeFuture.get()
+            }
         } catch {
             service.record(exchange, bytes: 0)
             return handler.value.responseFailed()
         }
-        await upgrade.run(webSocket)
-        await webSocket.close(.normal)
         service.record(exchange, bytes: 0)
     }
 }

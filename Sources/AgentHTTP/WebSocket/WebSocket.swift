@@ -71,6 +71,8 @@ public enum WebSocketUpgrade {
     private static let version = HTTPField.Name("Sec-WebSocket-Version")
     private static let accept = HTTPField.Name("Sec-WebSocket-Accept")
 
+    private static let subprotocol = HTTPField.Name("Sec-WebSocket-Protocol")
+
     /// Answers 101 and runs the closure with the open WebSocket; when it returns, the WebSocket is
     /// closed with 1000. Middleware and errors of the route stay ordinary HTTP until then.
     /// - Parameter maximumMessage: bytes of one inbound message; nil is unlimited.
@@ -80,7 +82,39 @@ public enum WebSocketUpgrade {
         maximumMessage: Int? = HTTPLimits.webSocketMessageBytes,
         _ run: @escaping @Sendable (WebSocket) async -> Void
     ) throws -> Response {
-        guard let keyName = key, let versionName = version, let acceptName = accept else {
+        let key = try check(request)
+        context.upgrade.set(.messages(maximumMessage: maximumMessage, run: run))
+        return try switching(key)
+    }
+
+    /// As above, for a stream of bytes in binary messages whose borders mean nothing: no message is ever
+    /// held as a whole, so none has a limit.
+    /// - Parameters:
+    ///   - protocols: subprotocols that are spoken; the first of them that the client offers is echoed.
+    ///   - install: adds handlers that read and write `ByteBuffer`s, on the channel's event loop. The
+    ///     channel reads nothing by itself. ``WebSocketClosing`` as an outbound event closes it with a code.
+    public static func respondWithBytes(
+        to request: Request, context: AgentRequestContext, protocols: [String] = [],
+        install: @escaping @Sendable (any Channel) throws -> Void
+    ) throws -> Response {
+        let key = try check(request)
+        context.upgrade.set(.bytes(install: install))
+        var response = try switching(key)
+        if let name = subprotocol {
+            var offered: Set<String> = []
+            for value in request.headers[values: name] {
+                for offer in value.split(separator: ",") { offered.insert(String(offer).filter { $0 != " " }) }
+            }
+            if let chosen = protocols.first(where: { offered.contains($0) }) { response.headers[name] = chosen }
+        }
+        return response
+    }
+
+    /// Checks the opening handshake, for a route that has work to do before it answers.
+    /// - Returns: the client's key.
+    @discardableResult
+    public static func check(_ request: Request) throws -> String {
+        guard let keyName = key, let versionName = version else {
             throw HTTPProblem(.internalServerError, "Internal server error.")
         }
         let tokens = request.headers[values: .connection].flatMap { $0.lowercased().split(separator: ",") }
@@ -96,9 +130,16 @@ public enum WebSocketUpgrade {
         guard let key = request.headers[keyName], key.utf8.count == 24, key.hasSuffix("==") else {
             throw HTTPProblem(.badRequest, "Sec-WebSocket-Key must be 16 bytes in base64.")
         }
-        context.upgrade.set(maximumMessage: maximumMessage, run)
+        return key
+    }
+
+    private static func switching(_ key: String) throws -> Response {
+        guard let acceptName = accept else { throw HTTPProblem(.internalServerError, "Internal server error.") }
         return Response(
             status: .switchingProtocols,
             headers: [.upgrade: "websocket", .connection: "upgrade", acceptName: WebSocketHandshake.acceptValue(key)])
     }
 }
+
+/// An outbound event for the channel of ``WebSocketUpgrade/respondWithBytes(to:context:protocols:install:)``.
+public typealias WebSocketClosing = WebSocketClose

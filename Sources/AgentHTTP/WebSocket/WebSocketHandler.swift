@@ -40,7 +40,7 @@ final class WebSocketHandler: ChannelInboundHandler {
         let handler = WebSocketHandler(role: .server, maximumMessage: maximumMessage, limits: limits)
         let encoder = try pipeline.context(handlerType: HTTPResponseEncoder.self)
         let decoder = try pipeline.context(handlerType: ByteToMessageHandler<HTTPRequestDecoder>.self)
-        http.upgraded(to: handler)
+        http.upgraded { handler.close($0) }
         try pipeline.addHandlers([
             WebSocketFrameEncoder(),
             ByteToMessageHandler(WebSocketFrameDecoder(maxFrameSize: maximumMessage ?? Int(UInt32.max))),
