@@ -45,10 +45,10 @@ struct ByteStreamState {
         return .sendClose(code, error)
     }
 
-    mutating func close() -> Action {
+    mutating func close(_ code: WebSocketCloseCode = .normal) -> Action {
         guard phase == .open else { return .none }
         phase = .closeSent
-        return .sendClose(.normal, nil)
+        return .sendClose(code, nil)
     }
 
     mutating func closeTimedOut() -> Action {

@@ -27,6 +27,8 @@ public struct FrameReader: Sendable {
     private var inMessage = false
     /// What came of a header or of a control frame's payload.
     private var held = ByteBuffer()
+    /// The last payload that was masked. Once nobody has it any more, the next takes its memory.
+    private var plain = ByteBuffer()
 
     /// - Parameter role: whose side reads.
     public init(role: WebSocketRole) { self.role = role }
@@ -50,10 +52,9 @@ public struct FrameReader: Sendable {
             case .data(let remaining):
                 let count = min(remaining, input.readableBytes)
                 guard count > 0 else { return nil }
-                unmask(&input, count)
                 guard let slice = input.readSlice(length: count) else { return nil }
                 phase = count == remaining ? .header : .data(remaining: remaining - count)
-                return .data(slice)
+                return .data(unmasked(slice))
             case .control(let opcode, let length):
                 guard fill(length, &input) else { return nil }
                 phase = .header
@@ -61,8 +62,7 @@ public struct FrameReader: Sendable {
                 var payload = ByteBuffer()
                 if length > 0 { payload.writeImmutableBuffer(held) }
                 held.clear()
-                unmask(&payload, length)
-                return try Self.control(opcode, payload)
+                return try Self.control(opcode, unmasked(payload))
             }
         }
     }
@@ -114,13 +114,18 @@ public struct FrameReader: Sendable {
         return .close(WebSocketCloseCode(code), reason: reason)
     }
 
-    private mutating func unmask(_ buffer: inout ByteBuffer, _ count: Int) {
-        guard count > 0, var mask else { return }
-        buffer.withUnsafeMutableReadableBytes { area in
-            mask.apply(to: UnsafeMutableRawBufferPointer(rebasing: area.prefix(count)))
-        }
+    /// Unmasks into memory of our own: the transport keeps the bytes that it read for its next read,
+    /// so unmasking them in place would copy them first.
+    private mutating func unmasked(_ bytes: ByteBuffer) -> ByteBuffer {
+        guard var mask else { return bytes }
+        plain.clear(minimumCapacity: bytes.readableBytes)
+        mask.append(bytes, to: &plain)
         self.mask = mask
+        return plain
     }
+
+    /// Gives the memory of past payload back.
+    mutating func shrink() { plain = ByteBuffer() }
 }
 
 extension WebSocketCloseCode {

@@ -6,15 +6,18 @@ struct FrameWriter {
     private let masks: Bool
     private var waiting = Deque<ByteBuffer>()
     private var bytes = 0
-    /// The rest of a frame whose header went out on its own.
-    private var payload: ByteBuffer?
+    /// Of the frame that is going out: bytes that are still in `waiting`, and how they are masked.
+    private var frameLeft = 0
+    private var mask: Mask?
+    /// Where frames are put together. Once the transport is done with one, the next takes its memory.
+    private var scratch = ByteBuffer()
 
     /// - Parameter masks: whether frames are masked, as a client's are.
     init(masks: Bool) { self.masks = masks }
 
-    var isEmpty: Bool { bytes == 0 && payload == nil }
-    /// Whether there is enough for a frame of the largest size.
-    var isFull: Bool { bytes >= Limits.frameBytes }
+    var isEmpty: Bool { bytes == 0 }
+    /// Whether there is enough to be worth a frame.
+    var isFull: Bool { bytes >= Limits.fullBytes }
 
     mutating func append(_ buffer: ByteBuffer) {
         guard buffer.readableBytes > 0 else { return }
@@ -24,55 +27,44 @@ struct FrameWriter {
 
     /// The next bytes for the transport; nil when nothing waits.
     mutating func next(mask makeMask: () -> UInt32) -> ByteBuffer? {
-        if let payload {
-            self.payload = nil
-            return payload
-        }
         guard bytes > 0 else { return nil }
-        let size = min(bytes, Limits.frameBytes)
-        let key = masks ? makeMask() : nil
-        let header = FrameHeader(opcode: .binary, mask: key, length: size)
-        if key == nil, size >= Limits.copyBytes, let first = take(size, whole: true) {
-            payload = first
-            var out = ByteBufferAllocator().buffer(capacity: Limits.headerBytes)
-            header.write(into: &out)
-            return out
+        if frameLeft == 0 {
+            frameLeft = min(bytes, Limits.frameBytes)
+            let key = masks ? makeMask() : nil
+            mask = key.map(Mask.init)
+            scratch.clear(minimumCapacity: Limits.headerBytes + (masks ? frameLeft : min(frameLeft, Limits.copyBytes)))
+            FrameHeader(opcode: .binary, mask: key, length: frameLeft).write(into: &scratch)
+        } else if goesOutAsItIs {
+            return take()
+        } else {
+            scratch.clear(minimumCapacity: min(frameLeft, Limits.copyBytes))
         }
-        var out = ByteBufferAllocator().buffer(capacity: Limits.headerBytes + size)
-        header.write(into: &out)
-        var mask = key.map(Mask.init)
-        var missing = size
-        while missing > 0, let part = take(missing, whole: false) {
-            missing -= part.readableBytes
-            Self.write(part, into: &out, &mask)
-        }
-        return out
+        while frameLeft > 0, !goesOutAsItIs, let part = take() { Self.write(part, into: &scratch, &mask) }
+        return scratch
     }
 
-    /// Up to so many bytes off the front; with `whole`, exactly so many or nil.
-    private mutating func take(_ count: Int, whole: Bool) -> ByteBuffer? {
+    /// Whether copying what comes next would cost more than another write.
+    private var goesOutAsItIs: Bool {
+        guard !masks, let first = waiting.first else { return false }
+        return min(first.readableBytes, frameLeft) >= Limits.copyBytes
+    }
+
+    /// What is in front, as far as it belongs to the frame.
+    private mutating func take() -> ByteBuffer? {
         guard var first = waiting.popFirst() else { return nil }
-        if whole, first.readableBytes < count {
-            waiting.prepend(first)
-            return nil
-        }
-        let part = first.readSlice(length: min(count, first.readableBytes))
+        let part = first.readSlice(length: min(frameLeft, first.readableBytes))
         if first.readableBytes > 0 { waiting.prepend(first) }
-        bytes -= part?.readableBytes ?? 0
+        let count = part?.readableBytes ?? 0
+        bytes -= count
+        frameLeft -= count
         return part
     }
 
+    /// Gives the memory of past frames back.
+    mutating func shrink() { scratch = ByteBuffer() }
+
     private static func write(_ part: ByteBuffer, into out: inout ByteBuffer, _ mask: inout Mask?) {
-        guard var key = mask else {
-            out.writeImmutableBuffer(part)
-            return
-        }
-        let count = part.readableBytes
-        out.writeWithUnsafeMutableBytes(minimumWritableBytes: count) { target in
-            part.withUnsafeReadableBytes { key.copy($0, to: target) }
-            return count
-        }
-        mask = key
+        if mask?.append(part, to: &out) == nil { out.writeImmutableBuffer(part) }
     }
 
     /// A control frame; its payload is at most ``Limits/controlBytes``.

@@ -28,8 +28,9 @@ public struct WebSocketTimes: Sendable {
 ///   back-pressure (no `read()` from behind) reaches the peer.
 /// - Writing: what is written between two flushes shares frames of up to ``Limits/frameBytes``.
 /// - An end in order (close 1000, or none) is `channelInactive` alone; any other end first fires
-///   ``WebSocketError`` as an error. `close()` from behind makes the closing handshake with 1000.
-/// - A peer that leaves our pings unanswered is dropped.
+///   ``WebSocketError`` as an error. `close()` from behind makes the closing handshake with 1000, the
+///   outbound event ``WebSocketClose`` with a code of its own.
+/// - A peer that leaves our pings unanswered is dropped; a client is told with 1001.
 public final class WebSocketByteStream: ChannelDuplexHandler {
     public typealias InboundIn = ByteBuffer
     public typealias InboundOut = ByteBuffer
@@ -50,6 +51,7 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
     /// section 5.5.3), so a peer that pings and does not read costs no memory.
     private var pendingPong: ByteBuffer?
     private var promises: [EventLoopPromise<Void>] = []
+    private var closeReason = ""
     /// A `read()` from behind that no data has answered yet.
     private var wantsData = false
     private var inBatch = false
@@ -173,8 +175,8 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
             context.write(wrapOutboundOut(buffer), promise: writer.isEmpty ? last : nil)
             if writer.isEmpty { last = nil }
         }
-        // Only empty buffers were written.
-        last?.succeed()
+        // Only empty buffers were written: done when all before them is.
+        if let last { context.write(wrapOutboundOut(ByteBuffer()), promise: last) }
     }
 
     public func channelWritabilityChanged(context: ChannelHandlerContext) {
@@ -218,6 +220,18 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
         perform(state.close(), context)
     }
 
+    public func triggerUserOutboundEvent(
+        context: ChannelHandlerContext, event: Any, promise: EventLoopPromise<Void>?
+    ) {
+        guard let wish = event as? WebSocketClose else {
+            return context.triggerUserOutboundEvent(event, promise: promise)
+        }
+        promise?.succeed()
+        guard context.channel.isActive, state.isReading else { return context.close(promise: nil) }
+        closeReason = wish.reason
+        perform(state.close(wish.code), context)
+    }
+
     private func perform(_ action: ByteStreamState.Action, _ context: ChannelHandlerContext) {
         switch action {
         case .none: break
@@ -228,7 +242,7 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
         case .sendPong(let payload):
             if context.channel.isWritable { send(.pong, payload, context) } else { pendingPong = payload }
         case .sendClose(let code, let error):
-            sendClose(code, error?.message ?? "", context)
+            sendClose(code, error?.message ?? closeReason, context)
             timer?.cancel()
             closing = context.eventLoop.assumeIsolated().scheduleTask(in: times.closeTimeout) { [weak self] in
                 guard let self, let context = self.context else { return }
@@ -257,16 +271,32 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
                 let (action, next) = self.keepalive?.timerFired(
                     now: context.eventLoop.now, insideData: self.reader.isInsideData)
             else { return }
+            self.writer.shrink()
+            self.reader.shrink()
             switch action {
             case .none: break
             case .ping: self.send(.ping, ByteBuffer(), context)
             case .gone:
                 let seconds = self.times.pongTimeout.nanoseconds / 1_000_000_000
+                if self.role == .server { self.sendClose(.goingAway, "no pong", context) }
                 let error = WebSocketError(.noPong, "the peer answered no ping for \(seconds) s")
                 return self.perform(self.state.peerGone(error), context)
             }
             self.schedule(next)
         }
+    }
+}
+
+/// An outbound event: closes a ``WebSocketByteStream`` with this code; what was written before arrives
+/// before. It succeeds at once; the end itself is the channel's.
+public struct WebSocketClose: Sendable {
+    public var code: WebSocketCloseCode
+    /// At most ``Limits/reasonBytes``; more is cut.
+    public var reason: String
+
+    public init(_ code: WebSocketCloseCode, reason: String = "") {
+        self.code = code
+        self.reason = reason
     }
 }
 

@@ -68,6 +68,17 @@ import Testing
         try result(empty)
     }
 
+    @Test func anEmptyWriteIsDoneAfterThoseBeforeIt() throws {
+        try open()
+        var order: [Int] = []
+        // So large that it goes to the transport before the flush.
+        for (number, size) in [Limits.fullBytes, 0].enumerated() {
+            channel.write(ByteBuffer(repeating: 1, count: size)).assumeIsolated().whenSuccess { order.append(number) }
+        }
+        channel.flush()
+        #expect(order == [0, 1])
+    }
+
     @Test func aPingIsAnsweredWithItsPayload() throws {
         try open()
         try receive(frame(0x89, [1, 2, 3]))
