@@ -56,9 +56,9 @@ package final class BoundaryForwarder: Sendable {
         min(.seconds(10), .milliseconds(100) * (1 << min(max(failures - 1, 0), 10))) * Double.random(in: 0...1)
     }
 
-    /// Returns when nothing is left to forward or the task is cancelled. What is left then stays on
-    /// disk for the next start.
-    package func drained() async { await queue.drained() }
+    /// Returns when nothing is left to forward of what was there at the mark (or at this call), or the
+    /// task is cancelled. What is left then stays on disk for the next start.
+    package func drained(through mark: Int? = nil) async { await queue.drained(through: mark) }
 
     /// Forwards over one connection until the task is cancelled or the queue closed.
     /// - Parameters:

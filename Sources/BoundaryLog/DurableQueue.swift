@@ -62,15 +62,49 @@ public final class DurableQueue: Sendable {
         var reader: Reader?
         /// It came after the thread last looked.
         var readerIsNew = false
-        var emptyWaiters: [UInt64: CheckedContinuation<Void, Never>] = [:]
+        /// Batches taken in so far.
+        var taken = 0
+        var drainWaiters: [UInt64: (mark: Int, continuation: CheckedContinuation<Void, Never>)] = [:]
         var nextWaiter: UInt64 = 0
         var thread = Thread.working
+        /// Since when something is staged and nothing of it was written.
+        var stagedSince: Duration?
         var closing = false
         var closed = false
         var closeWaiters: [CheckedContinuation<Void, Never>] = []
+        /// Batches that were not on disk at the end.
+        var lost = 0
         var status = Status()
 
+        mutating func unstage(batches: Int, bytes: Int, now: Duration) {
+            staged.batches -= batches
+            staged.bytes -= bytes
+            stagedSince = staged.batches > 0 ? now : nil
+        }
+
         var isEmpty: Bool { staged.batches + stored.batches == 0 }
+
+        /// Marks the queue as closed.
+        /// - Returns: who waited for anything of it; to be resumed outside of the lock.
+        mutating func end() -> Waiting {
+            closed = true
+            defer { (reader, drainWaiters, closeWaiters) = (nil, [:], []) }
+            return Waiting(reader: reader, others: drainWaiters.values.map(\.continuation) + closeWaiters)
+        }
+
+        struct Waiting: Sendable {
+            var reader: Reader?
+            var others: [CheckedContinuation<Void, Never>]
+
+            func resume() {
+                reader?.continuation.resume(returning: [])
+                for other in others { other.resume() }
+            }
+        }
+
+        /// Whether all that was there at the mark has gone. Batches go in the order in which they came;
+        /// those that a file of an earlier life holds have to go first.
+        func isDone(_ mark: Int) -> Bool { taken - staged.batches - stored.batches >= mark }
     }
 
     struct Reader {
@@ -141,12 +175,18 @@ public final class DurableQueue: Sendable {
     }
 
     /// What makes the daemon degraded (spec: over half full, or a batch older than 5 minutes; also a
-    /// disk that cannot be written).
+    /// disk that cannot be written or does not answer).
     public func health() -> HealthRegistry.Report? {
         let status = status
         var reasons: [String] = []
         if let trouble = status.trouble {
             reasons.append("\(trouble); \(status.stagedBatches) batches are in memory only")
+        } else if let since = state.withLock({ $0.stagedSince }), case let age = clock.now() - since,
+            age > Limits.slowDisk
+        {
+            reasons.append(
+                "the disk has not answered the boundary log queue for \(age.components.seconds) s; "
+                    + "\(status.stagedBatches) batches are in memory only")
         }
         if status.batches * 2 > configuration.maximumBatches || status.bytes * 2 > configuration.maximumBytes {
             reasons.append("boundary log queue is over half full: \(status.batches) batches, \(status.bytes) bytes")
@@ -179,8 +219,10 @@ public final class DurableQueue: Sendable {
                 state.chunks.append(Chunk(received: clock.wallSeconds()))
             }
             state.chunks[state.chunks.count - 1].append(bytes, parts, logs: logs)
+            if state.staged.batches == 0 { state.stagedSince = clock.now() }
             state.staged.batches += 1
             state.staged.bytes += size
+            state.taken += 1
             let signals =
                 switch state.thread {
                 case .working, .failing: false
@@ -249,29 +291,57 @@ public final class DurableQueue: Sendable {
         if idle { wakeThread() }
     }
 
-    /// Returns when the queue is empty or the task is cancelled.
-    public func drained() async {
-        let id = state.withLock { state in
+    /// Stands for all batches that were taken in until now.
+    public func mark() -> Int { state.withLock { $0.taken } }
+
+    /// Whether everything up to the mark has gone.
+    public func isDrained(through mark: Int) -> Bool { state.withLock { $0.isDone(mark) } }
+
+    /// Returns when everything has gone that was there at the mark, or at this call, or the task is
+    /// cancelled. What comes meanwhile is not waited for: it may never stop coming.
+    public func drained(through mark: Int? = nil) async {
+        let (id, mark) = state.withLock { state in
             state.nextWaiter += 1
-            return state.nextWaiter
+            return (state.nextWaiter, mark ?? state.taken)
         }
         await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 let done = state.withLock { state in
-                    if state.isEmpty || state.closed || Task.isCancelled { return true }
-                    state.emptyWaiters[id] = continuation
+                    if state.isDone(mark) || state.closed || Task.isCancelled { return true }
+                    state.drainWaiters[id] = (mark, continuation)
                     return false
                 }
                 if done { continuation.resume() }
             }
         } onCancel: {
-            state.withLock { $0.emptyWaiters.removeValue(forKey: id) }?.resume()
+            state.withLock { $0.drainWaiters.removeValue(forKey: id) }?.continuation.resume()
         }
     }
 
     /// Writes what is staged and closes the file. What is left stays on disk; nothing is taken in
-    /// any more.
-    public func close() async {
+    /// any more. A disk that does not answer is given up after `limit`.
+    /// - Returns: how many batches were not on disk at the end.
+    @discardableResult
+    public func close(within limit: Duration = Limits.closeLimit) async -> Int {
+        enum Event { case closed, late, cancelled }
+        return await withTaskGroup(of: Event.self) { group in
+            group.addTask {
+                await self.closed()
+                return .closed
+            }
+            group.addTask { [clock] in
+                do { try await clock.sleep(limit) } catch { return .cancelled }
+                return .late
+            }
+            for await event in group {
+                if event == .late { giveUp(limit) }
+                if event == .closed { group.cancelAll() }
+            }
+            return state.withLock { $0.lost }
+        }
+    }
+
+    private func closed() async {
         await withCheckedContinuation { continuation in
             let done = state.withLock { state in
                 if state.closed { return true }
@@ -285,6 +355,20 @@ public final class DurableQueue: Sendable {
             }
             if done { continuation.resume() } else { wakeThread() }
         }
+    }
+
+    /// Ends the queue without its thread, which may be in a call to the disk for ever.
+    private func giveUp(_ limit: Duration) {
+        let ended: (left: State.Waiting, lost: Int)? = state.withLock { state in
+            guard !state.closed else { return nil }
+            state.lost = state.staged.batches
+            return (state.end(), state.lost)
+        }
+        guard let ended else { return }
+        logger.error(
+            "the disk does not answer; the agent ends without writing its boundary log queue",
+            metadata: ["seconds": "\(limit.components.seconds)", "batches": "\(ended.lost)"])
+        ended.left.resume()
     }
 
     private func wakeThread() {
@@ -303,16 +387,17 @@ public final class DurableQueue: Sendable {
         }
         guard let error = start() else { return }
         // The next batch tries again; at the end there is none.
-        let (waiters, lost) = state.withLock { state in
+        let ended: (left: State.Waiting, lost: [Chunk])? = state.withLock { state in
             state.thread = state.closing ? .working : .absent
             state.status.trouble = error.message
-            guard state.closing else { return ([CheckedContinuation<Void, Never>](), [Chunk]()) }
-            state.closed = true
-            defer { (state.closeWaiters, state.chunks) = ([], []) }
-            return (state.closeWaiters, state.chunks)
+            guard state.closing, !state.closed else { return nil }
+            defer { state.chunks = [] }
+            state.lost = state.staged.batches
+            return (state.end(), state.chunks)
         }
-        for chunk in lost { metrics.dropped(.bufferFull, batches: chunk.batches, logs: chunk.logs) }
-        for waiter in waiters { waiter.resume() }
+        guard let ended else { return }
+        for chunk in ended.lost { metrics.dropped(.bufferFull, batches: chunk.batches, logs: chunk.logs) }
+        ended.left.resume()
     }
 
     // MARK: - For the thread

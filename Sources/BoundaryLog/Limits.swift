@@ -35,6 +35,10 @@ public enum Limits {
     /// Pages (of 4 KiB) of the queue's file: payload at the limit in its worst packing (one batch a page)
     /// takes fewer. Reaching it is a full disk.
     public static let filePages = 65_536
+    /// How long the end of the agent waits for the disk. What is not on it then is lost, and said so.
+    public static let closeLimit = Duration.seconds(5)
+    /// Batches that wait longer in memory without anything being written degrade the daemon.
+    public static let slowDisk = Duration.seconds(10)
     /// Damaged files that are kept beside the queue. The oldest is deleted for a further one.
     public static let setAside = 3
 

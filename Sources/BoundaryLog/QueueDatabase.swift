@@ -23,6 +23,7 @@ final class QueueDatabase {
         var batches = 0
         var bytes = 0
         var logs = 0
+        var firstID: Int64 = 0
         var lastID: Int64 = 0
     }
 
@@ -128,6 +129,7 @@ final class QueueDatabase {
 
     func totals() throws -> Totals {
         var totals = try measured(through: .max)
+        totals.firstID = try database.number("SELECT min(id) FROM batches")
         totals.lastID = try database.number("SELECT max(id) FROM batches")
         return totals
     }

@@ -93,11 +93,8 @@ struct QueueEngine {
             guard held[0].batches == 0 else { break }
             held.removeFirst()
         }
-        let counts = gone
-        queue.withState { state in
-            state.staged.batches -= counts.batches
-            state.staged.bytes -= counts.bytes
-        }
+        let (counts, now) = (gone, clock.now())
+        queue.withState { $0.unstage(batches: counts.batches, bytes: counts.bytes, now: now) }
     }
 
     private var isDue: Bool {
@@ -145,13 +142,10 @@ struct QueueEngine {
             }
         }
         if stored.batches > 10_000 { mayShrink = true }
-        let (batches, bytes) = (stored.batches, stored.bytes)
+        let (batches, bytes, now) = (stored.batches, stored.bytes, clock.now())
         queue.withState { state in
             state.stored = (batches, bytes)
-            if let chunk {
-                state.staged.batches -= chunk.batches
-                state.staged.bytes -= chunk.bytes
-            }
+            if let chunk { state.unstage(batches: chunk.batches, bytes: chunk.bytes, now: now) }
         }
     }
 
@@ -207,9 +201,9 @@ struct QueueEngine {
             state.status.oldest = oldest
             state.status.trouble = trouble
             var waiters: [CheckedContinuation<Void, Never>] = []
-            if state.isEmpty {
-                waiters = Array(state.emptyWaiters.values)
-                state.emptyWaiters = [:]
+            for (id, waiter) in state.drainWaiters where state.isDone(waiter.mark) {
+                state.drainWaiters[id] = nil
+                waiters.append(waiter.continuation)
             }
             return (count: state.status.dropped, waiters: waiters)
         }
@@ -271,17 +265,14 @@ struct QueueEngine {
                 metadata: ["batches": "\(lost.0)", "reason": "\(failure?.error.message ?? "")"])
         }
         database = nil
-        let left = queue.withState { state in
-            state.closed = true
+        let left: DurableQueue.State.Waiting? = queue.withState { state in
             state.thread = .working
-            let left = (state.reader, Array(state.emptyWaiters.values), state.closeWaiters)
-            state.reader = nil
-            state.emptyWaiters = [:]
-            state.closeWaiters = []
-            return left
+            // It may have been given up meanwhile.
+            guard !state.closed else { return nil }
+            state.lost = lost.0
+            return state.end()
         }
-        left.0?.continuation.resume(returning: [])
-        for waiter in left.1 + left.2 { waiter.resume() }
+        left?.resume()
     }
 
     // MARK: - Opening, and what goes wrong
@@ -311,7 +302,8 @@ struct QueueEngine {
 
     private mutating func adopt(_ fresh: QueueDatabase) throws {
         let totals = try fresh.totals()
-        guard totals.lastID < Limits.largestID else {
+        // Readers begin after 0.
+        guard totals.batches == 0 || (totals.firstID > 0 && totals.lastID < Limits.largestID) else {
             throw BoundaryError(.damaged, "boundary log queue \(configuration.path): a batch has an impossible number")
         }
         if unopenedSince == nil {

@@ -2,6 +2,7 @@ import AgentCore
 import AgentTestSupport
 import Foundation
 import Glibc
+import Synchronization
 import Testing
 
 @testable import BoundaryLog
@@ -137,7 +138,7 @@ import Testing
         try await eventually("it says so") { test.queue.status.trouble?.contains("was removed") == true }
         // The open file goes on, and what was in it can be forwarded.
         try await eventually("written") { test.queue.status.stagedBatches == 0 }
-        #expect(await test.read().count == 20)
+        #expect(await test.read(exactly: 20).count == 20)
         unlink(parent)
         test.add(request("s", 20))
         try await test.stored()
@@ -160,8 +161,8 @@ import Testing
             test.queue.health()?.text.contains("50 batches are in memory only") == true
         }
         // Forwarded from memory all the same.
-        let batches = await test.read()
-        #expect(batches.count == 50)
+        let batches = await test.read(exactly: 50)
+        try #require(batches.count == 50)
         test.queue.acknowledge(through: batches[19].id)
         unlink(parent)
         try await test.stored()
@@ -177,8 +178,8 @@ import Testing
         configuration.openGrace = .zero
         let test = try TestQueue(configuration)
         for number in 100..<105 { test.add(request("s", number)) }
-        let batches = await test.read()
-        #expect(batches.count == 5, "the older ones cannot be read: out of memory")
+        let batches = await test.read(exactly: 5)
+        try #require(batches.count == 5, "the older ones cannot be read: out of memory")
         test.queue.acknowledge(through: batches[2].id)
         #expect(holder != nil)
         holder = nil
@@ -239,6 +240,49 @@ import Testing
         try await test.stored()
     }
 
+    /// The queue's thread hangs in its clock here as it would in the kernel.
+    @Test func aDiskThatDoesNotAnswer() async throws {
+        let directory = try TemporaryDirectory()
+        let configuration = TestQueue.configuration(directory)
+        let clock = HangingClock()
+        let test = try TestQueue(configuration, clock: clock)
+        test.add(request("s", 0))
+        try await test.stored()
+        let cursor = await test.read()[0].id
+        clock.hang()
+        test.add(request("s", 1))
+        async let reading = test.queue.read(after: cursor, batches: 1, bytes: .max)
+        async let draining: Void = test.queue.drained()
+        try await eventually("the thread hangs") { clock.hanging }
+        #expect(test.queue.health() == nil)
+        clock.advance(by: Limits.slowDisk + .seconds(1))
+        #expect(
+            test.queue.health()?.text.contains("has not answered the boundary log queue for 11 s; 1 batches") == true)
+
+        async let second = test.queue.close(within: .seconds(3_600))
+        #expect(await test.queue.close(within: .milliseconds(20)) == 1)
+        #expect(await second == 1 && Limits.closeLimit == .seconds(5))
+        #expect(await reading.isEmpty)
+        await draining
+        #expect(!test.add(request("s", 2)), "closed")
+        #expect(await test.queue.close() == 1)
+
+        // A disk that comes back before the process is gone gets what there was.
+        clock.release()
+        let next = try TestQueue(configuration)
+        try await eventually("both are there") { next.queue.status.batches == 2 }
+        await next.queue.close()
+    }
+
+    @Test func whatADiskThatFailsLosesIsSaid() async throws {
+        let directory = try TemporaryDirectory()
+        let configuration = TestQueue.configuration(directory)
+        try Data().write(to: URL(fileURLWithPath: parentDirectory(of: configuration.path)))
+        let test = try TestQueue(configuration)
+        for number in 0..<3 { test.add(request("s", number)) }
+        #expect(await test.queue.close() == 3)
+    }
+
     @Test(.enabled(if: geteuid() == 0, "mounting a file system read-only needs root"))
     func aReadOnlyFileSystem() async throws {
         let directory = try TemporaryDirectory()
@@ -270,5 +314,53 @@ import Testing
         guard (try? process.run()) != nil else { return false }
         process.waitUntilExit()
         return process.terminationStatus == 0
+    }
+}
+
+/// The machine's clock, in which the queue's thread can be made to hang.
+private struct HangingClock: Clock {
+    private struct State {
+        var hangs = false
+        var hanging = false
+        var offset = Duration.zero
+    }
+    private final class Gate: Sendable {
+        let state = Mutex(State())
+        let (reading, writing): (CInt, CInt)
+        init() {
+            var pair: [CInt] = [-1, -1]
+            #expect(pipe(&pair) == 0)
+            (reading, writing) = (pair[0], pair[1])
+        }
+        deinit { close(reading) }
+    }
+    private let gate = Gate()
+
+    var now: ContinuousClock.Instant {
+        var name = [UInt8](repeating: 0, count: 16)
+        let descriptor = open("/proc/thread-self/comm", O_RDONLY)
+        defer { close(descriptor) }
+        let count = max(0, read(descriptor, &name, name.count))
+        let isQueue = name.prefix(count).elementsEqual("boundary-queue\n".utf8)
+        let (hangs, offset) = gate.state.withLock { state in
+            if isQueue, state.hangs { state.hanging = true }
+            return (isQueue && state.hangs, state.offset)
+        }
+        var byte: UInt8 = 0
+        // Until the other end is closed.
+        if hangs { _ = read(gate.reading, &byte, 1) }
+        return .now + offset
+    }
+    var minimumResolution: Duration { .nanoseconds(1) }
+    func sleep(until deadline: ContinuousClock.Instant, tolerance: Duration?) async throws {
+        try await ContinuousClock().sleep(until: deadline, tolerance: tolerance)
+    }
+
+    var hanging: Bool { gate.state.withLock { $0.hanging } }
+    func hang() { gate.state.withLock { $0.hangs = true } }
+    func advance(by duration: Duration) { gate.state.withLock { $0.offset += duration } }
+    func release() {
+        gate.state.withLock { $0.hangs = false }
+        close(gate.writing)
     }
 }

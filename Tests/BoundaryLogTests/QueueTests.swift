@@ -164,6 +164,40 @@ import Testing
         await queue.drained()
     }
 
+    /// Whoever waits for the end of what there is does not wait for what comes meanwhile.
+    @Test func whatComesLaterIsNotWaitedFor() async throws {
+        let directory = try TemporaryDirectory()
+        let configuration = TestQueue.configuration(directory)
+        let before = try TestQueue(configuration)
+        for number in 0..<3 { before.add(request("s", number)) }
+        try await before.stored()
+        await before.queue.close()
+
+        // Three of an earlier life and two of ours are to go; the rest may stay.
+        let test = try TestQueue(configuration)
+        let queue = test.queue
+        try await eventually("the file is open") { queue.status.batches == 3 }
+        for number in 3..<5 { test.add(request("s", number)) }
+        let mark = queue.mark()
+        let draining = Task { await queue.drained(through: mark) }
+        for number in 5..<8 { test.add(request("s", number)) }
+        try await test.stored()
+        let batches = await test.read()
+        #expect(batches.count == 8)
+        queue.acknowledge(through: batches[3].id)
+        try await eventually("four are gone") { queue.status.batches == 4 }
+        #expect(!queue.isDrained(through: mark))
+        queue.acknowledge(through: batches[4].id)
+        await draining.value
+        #expect(queue.isDrained(through: mark) && !queue.isDrained(through: queue.mark()))
+        #expect(queue.status.batches == 3)
+        let rest = Task { await queue.drained() }
+        queue.acknowledge(through: batches[7].id)
+        await rest.value
+        #expect(queue.isDrained(through: queue.mark()))
+        await queue.close()
+    }
+
     @Test func aSecondDaemonWaitsForTheFirst() async throws {
         let directory = try TemporaryDirectory()
         let configuration = TestQueue.configuration(directory)

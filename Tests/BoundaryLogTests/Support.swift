@@ -50,12 +50,15 @@ struct TestQueue {
     let wall: Mutex2<Int64>
     let logger: Logger
 
-    init(_ configuration: DurableQueue.Configuration, wall start: Int64? = nil) throws {
+    init(
+        _ configuration: DurableQueue.Configuration, wall start: Int64? = nil,
+        clock base: some Clock<Duration> = ContinuousClock()
+    ) throws {
         registry = MetricsRegistry()
         metrics = BoundaryMetrics(registry: registry)
         let wall = Mutex2(start ?? Int64(time(nil)))
         self.wall = wall
-        clock = AgentClock(ContinuousClock(), wallSeconds: { wall.value })
+        clock = AgentClock(base, wallSeconds: { wall.value })
         var logger = Logger(label: "test")
         logger.logLevel = getenv("TEST_LOG") == nil ? .critical : .trace
         self.logger = logger
@@ -80,6 +83,17 @@ struct TestQueue {
 
     func read(after id: Int64 = 0, batches: Int = 1_000_000) async -> [QueuedBatch] {
         await queue.read(after: id, batches: batches, bytes: .max)
+    }
+
+    /// So many; a reader that comes while they are taken in may get the first of them alone.
+    func read(exactly count: Int) async -> [QueuedBatch] {
+        var found: [QueuedBatch] = []
+        while found.count < count {
+            let more = await read(after: found.last?.id ?? 0)
+            if more.isEmpty { break }
+            found += more
+        }
+        return found
     }
 
     /// Everything, as numbers of the first log.

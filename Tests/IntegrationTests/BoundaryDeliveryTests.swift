@@ -102,7 +102,32 @@ import Testing
         print("boundary kills: \(figures)")
         #expect(figures.committedAndLost == 0)
         #expect(figures.disorder == 0)
+        #expect(figures.sent == figures.came)
         #expect(figures.committed > 0)
+    }
+
+    /// A boundary that writes until the very end must not make the end one in disorder: what it wrote before is
+    /// delivered, the rest waits on disk.
+    @Test func logsThatComeDuringShutdownAreNoFailure() async throws {
+        let plane = try await BoundaryPlane()
+        let daemon = try plane.daemon()
+        var writer = BoundaryWriter("to the end")
+        let connection = try RawConnection(unix: plane.socket)
+        try connection.send(writer.frames(50))
+        try await plane.arrived(50)
+        // Slow enough that there is always something under way.
+        plane.server.faults.plan(.delay(.milliseconds(50)), on: AgentAPI.reportBoundaryLogs, times: nil)
+        try connection.send(writer.frames(200))
+        daemon.signal(SIGTERM)
+        let clock = plane.clock
+        while (try? connection.send(writer.frames(5))) != nil { try await clock.sleep(.milliseconds(10)) }
+        #expect(try await daemon.wait() >> 8 & 0xff == 0, "\(daemon.log.suffix(2_000))")
+        #expect(plane.seen.disorder == 0)
+        let arrived = plane.arrived
+        let left = try boundaryLogs(inCopyOf: plane.database)["to the end"]?.count ?? 0
+        print("boundary logs at shutdown: \(writer.digest.logs) written, \(arrived) arrived, \(left) left on disk")
+        #expect(arrived >= 250)
+        await plane.stop()
     }
 
     @Test func aPoisonBatchHoldsNothingUp() async throws {

@@ -44,6 +44,9 @@ struct BoundaryDrills {
         // The newest are dropped: what has come is the beginning.
         #expect(seen.sessions["minute"] == Set(0..<UInt64(count - lost)))
         #expect(seen.disorder == 0)
+        var sent = BoundaryDigest()
+        for number in 0..<UInt64(count - lost) { sent.add(BoundaryWriter("minute").request(number)) }
+        #expect(sent == seen.digest)
         #expect(try await daemon.stop() == 0)
         await plane.stop()
     }
@@ -53,6 +56,7 @@ struct BoundaryDrills {
         print("boundary kills: \(figures)")
         #expect(figures.committedAndLost == 0)
         #expect(figures.disorder == 0)
+        #expect(figures.sent == figures.came)
     }
 
     /// A steady load for a minute, and what it leaves.

@@ -15,6 +15,9 @@ enum BoundaryKills {
         var duplicates = 0
         var disorder = 0
         var connections = 0
+        /// Of what arrived, as it was written and as it came.
+        var sent = BoundaryDigest()
+        var came = BoundaryDigest()
 
         /// What had not reached the disk.
         var lost: Int { written - arrived }
@@ -22,7 +25,7 @@ enum BoundaryKills {
         var description: String {
             "\(kills) kills, \(connections) links; \(written) written, \(arrived) arrived, \(lost) lost before "
                 + "a commit; \(committed) committed at a kill, \(committedAndLost) of them lost; "
-                + "\(duplicates) duplicates, \(disorder) out of order"
+                + "\(duplicates) duplicates, \(disorder) out of order; written \(sent), came \(came)"
         }
     }
 
@@ -60,6 +63,8 @@ enum BoundaryKills {
         figures.written = Int(writer.state.written)
         figures.arrived = arrived.count
         figures.committedAndLost = committed.subtracting(arrived).count
+        for number in arrived { figures.sent.add(BoundaryWriter("killed").request(number)) }
+        figures.came = seen.digest
         figures.duplicates = seen.duplicates
         figures.disorder = seen.disorder
         figures.connections = plane.server.recorder.recording.opened

@@ -1,5 +1,5 @@
 import BoundaryLog
-package import SwiftProtobuf
+internal import SwiftProtobuf
 
 /// The frame codec and the scanner. Reading in pieces must give what reading at once gives; the
 /// scanner must take and refuse what SwiftProtobuf's decoder does, and find the same.
