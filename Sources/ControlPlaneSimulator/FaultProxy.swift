@@ -15,7 +15,23 @@ package final class FaultProxy: Sendable {
         case toClient
     }
 
+    /// A place at which a connection ends.
+    package struct Cut: Sendable, Equatable, CustomStringConvertible {
+        /// So many bytes of this way are passed on; further ones are lost.
+        package var bytes: Int
+        package var direction: Direction
+        /// RST instead of FIN.
+        package var reset: Bool
+
+        package init(after bytes: Int, _ direction: Direction, reset: Bool) {
+            (self.bytes, self.direction, self.reset) = (bytes, direction, reset)
+        }
+
+        package var description: String { "\(direction) \(bytes)\(reset ? " RST" : "")" }
+    }
+
     private struct State {
+        var cuts: Deque<Cut> = []
         var listener: (any Channel)?
         var address: SocketAddress?
         var pairs: [Int: NIOLoopBound<ProxyPair>] = [:]
@@ -96,6 +112,13 @@ package final class FaultProxy: Sendable {
         await change { $0.cutAfter[direction] = bytes.map { ($0, reset) } }
     }
 
+    /// The next connections are cut one after the other, each at its own place; those behind them are not.
+    /// Another command on the bytes of connections undoes it for the one that is open.
+    package func cutNext(_ cuts: [Cut]) { state.withLock { $0.cuts.append(contentsOf: cuts) } }
+
+    /// Connections to come that are to be cut.
+    package var cutsLeft: Int { state.withLock { $0.cuts.count } }
+
     /// Closes the listener and every connection.
     package func stop() async {
         let listener = state.withLock { state in
@@ -127,7 +150,9 @@ package final class FaultProxy: Sendable {
         let (number, settings) = state.withLock { state in
             state.accepted += 1
             state.pairs[state.accepted] = bound
-            return (state.accepted, state.settings)
+            var settings = state.settings
+            if let cut = state.cuts.popFirst() { settings.cutAfter[cut.direction] = (cut.bytes, cut.reset) }
+            return (state.accepted, settings)
         }
         // While the network is stalled one end may be gone without the other knowing.
         pair.onceGone { [self] in _ = state.withLock { $0.pairs.removeValue(forKey: number) } }

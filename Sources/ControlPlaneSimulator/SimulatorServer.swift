@@ -80,6 +80,8 @@ package final class SimulatorServer: Sendable {
     private struct State {
         var listener: (any Channel)?
         var connections: [Int: any Channel] = [:]
+        /// Those of mere requests, too.
+        var channels: [ObjectIdentifier: any Channel] = [:]
         var nextConnection = 0
         var claim: String?
         var reinits: [Int: @Sendable (String) -> Void] = [:]
@@ -166,7 +168,7 @@ package final class SimulatorServer: Sendable {
     package func stop() async {
         let (listener, channels) = state.withLock { state in
             state.reinits = [:]
-            return (state.listener.take(), Array(state.connections.values))
+            return (state.listener.take(), Array(state.channels.values))
         }
         try? await listener?.close()
         for channel in channels { channel.eventLoop.execute { Self.cut(channel) } }
@@ -240,6 +242,9 @@ package final class SimulatorServer: Sendable {
 
     private func configure(_ channel: any Channel, _ tls: NIOSSLContext?) throws {
         let pipeline = channel.pipeline.syncOperations
+        let id = ObjectIdentifier(channel)
+        state.withLock { $0.channels[id] = channel }
+        channel.closeFuture.whenComplete { [self] _ in _ = state.withLock { $0.channels.removeValue(forKey: id) } }
         if channel.localAddress?.port != nil {
             // Small frames must not wait for each other's acknowledgement.
             channel.setOption(.tcpOption(.tcp_nodelay), value: 1).whenFailure { _ in }

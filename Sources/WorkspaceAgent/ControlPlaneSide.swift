@@ -63,7 +63,7 @@ struct ControlPlaneSide: Sendable {
         probes = HTTPClient(
             eventLoopGroupProvider: .shared(foundation.group), configuration: HTTPAppProber.clientConfiguration)
         volumes = ResourcesMonitor(pool: foundation.pool, runtime: runtime)
-        scriptPool = BlockingPool(threads: 2)
+        scriptPool = BlockingPool("scripts", threads: 2)
     }
 
     private static func scriptState(_ configuration: AgentConfiguration) -> String {
@@ -159,6 +159,10 @@ struct ForwardBoundaryLogs: DrainableRoutine {
     let atShutdown = RoutineShutdown.remains
     let forwarder: BoundaryForwarder
     let queue: DurableQueue
+    /// What the delivery of the moment goes up to: boundary may write for as long as we live.
+    private let mark = Watched<Int?>(nil)
+
+    init(forwarder: BoundaryForwarder, queue: DurableQueue) { (self.forwarder, self.queue) = (forwarder, queue) }
 
     /// The control plane is well and does not take this batch.
     private struct Refused: Error, CustomStringConvertible {
@@ -199,7 +203,12 @@ struct ForwardBoundaryLogs: DrainableRoutine {
         }
     }
 
-    var isDrained: Bool { queue.status.batches == 0 }
+    func beginDelivery() {
+        let now = queue.mark()
+        mark.update { $0 = now }
+    }
 
-    func drained() async { await forwarder.drained() }
+    var isDrained: Bool { mark.value.map { queue.isDrained(through: $0) } ?? (queue.status.batches == 0) }
+
+    func drained() async { await forwarder.drained(through: mark.value) }
 }

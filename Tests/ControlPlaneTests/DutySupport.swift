@@ -19,6 +19,8 @@ final class RecordingConnection: AgentConnection {
         case drop(delivered: Bool)
         case hang
         case unimplemented
+        /// Answered with an error; the connection stays.
+        case refuse
     }
 
     private struct State {
@@ -56,6 +58,7 @@ final class RecordingConnection: AgentConnection {
             if delivered { record(request) }
             throw DRPCError(.closed, "the connection is closed")
         case .unimplemented: throw DRPCError(.remote(DRPCError.unimplementedCode), "unimplemented")
+        case .refuse: throw DRPCError(.remote(0), "not that one")
         case .hang: try await Wakeup().wait()
         case nil: record(request)
         }
@@ -135,11 +138,12 @@ final class DutyFixture: Sendable {
     let metadata: MetadataCollector
     private let reactor: Reactor
     private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-    private let pool = BlockingPool(threads: 2)
+    private let pool: BlockingPool
     var home: String { directory.path }
     var executor: any TaskExecutor { EventLoopTaskExecutor(group.next()) }
 
-    init(shell: String = "/bin/sh", startsAt seconds: Int64 = 1_700_000_000) throws {
+    init(shell: String = "/bin/sh", startsAt seconds: Int64 = 1_700_000_000, threads: Int = 2) throws {
+        pool = BlockingPool(threads: threads)
         directory = try TemporaryDirectory()
         time = DutyClock(startsAt: seconds)
         reactor = try Reactor()
@@ -208,9 +212,10 @@ final class DutyFixture: Sendable {
     }
 
     static func with(
-        shell: String = "/bin/sh", startsAt seconds: Int64 = 1_700_000_000, _ body: (DutyFixture) async throws -> Void
+        shell: String = "/bin/sh", startsAt seconds: Int64 = 1_700_000_000, threads: Int = 2,
+        _ body: (DutyFixture) async throws -> Void
     ) async throws {
-        let fixture = try DutyFixture(shell: shell, startsAt: seconds)
+        let fixture = try DutyFixture(shell: shell, startsAt: seconds, threads: threads)
         do { try await body(fixture) } catch {
             await fixture.end()
             throw error

@@ -58,6 +58,26 @@ import Testing
         #expect(queue.append(line("z"), source: b) == .queued)
     }
 
+    /// Said once for each time that it fills up, not each time that a batch makes room for a moment.
+    @Test func droppingIsSaidOnceUntilAllHasGone() {
+        var queue = LogQueue()
+        let kilobyte = String(repeating: "x", count: 1024)
+        func fill() -> [Bool] {
+            var said: [Bool] = []
+            while said.count < 2 {
+                if case .dropped(let isFirst) = queue.append(line(kilobyte), source: a) { said.append(isFirst) }
+            }
+            return said
+        }
+        #expect(fill() == [true, false])
+        _ = queue.nextBatch()
+        _ = queue.acknowledge(limitExceeded: false)
+        #expect(!queue.isEmpty)
+        #expect(fill() == [false, false])
+        while queue.nextBatch() != nil { _ = queue.acknowledge(limitExceeded: false) }
+        #expect(fill() == [true, false])
+    }
+
     @Test func emptyLinesAreCountedToo() {
         var queue = LogQueue()
         for _ in 0..<DutyLimits.queuedLogLines { _ = queue.append(line(""), source: a) }

@@ -166,6 +166,15 @@ import Testing
         #expect(directoryEntries("\(home)/directory").isEmpty)
     }
 
+    /// A path is no place for variables: a name with `$` is that name.
+    @Test func aDollarInAPathIsADollar() {
+        for path in ["~/a$HOME/${HOME}/key", "$HOME/key", "~/$"] { #expect(write(path, "hush").isEmpty) }
+        #expect(readTextFile("\(home)/a$HOME/${HOME}/key") == "hush")
+        #expect(readTextFile("\(home)/$HOME/key") == "hush")
+        #expect(readTextFile("\(home)/$") == "hush")
+        #expect(directoryEntries(home).sorted() == ["$", "$HOME", "a$HOME"])
+    }
+
     @Test func oneFailureDoesNotKeepTheOthers() {
         let warnings = SecretFiles(home: home).write([
             WorkspaceSecretValue(envName: "", filePath: "/proc/no", value: Secret([0x68])),

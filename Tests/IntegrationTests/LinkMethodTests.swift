@@ -12,7 +12,7 @@ import Testing
 @testable import ControlPlaneSimulator
 
 /// Every rpc that the agent calls, each with everything that can go wrong with it.
-@Suite("Link: methods", .blocking, .timeLimit(.minutes(3))) struct LinkMethodTests {
+@Suite("Link: methods", .blocking, .timeLimit(.minutes(5))) struct LinkMethodTests {
     /// One rpc.
     struct RPC: Sendable, CustomTestStringConvertible {
         var name: String
@@ -143,6 +143,55 @@ import Testing
             #expect(world.recorder.recording.opened == 1)
         }
         #expect(world.recorder.recording.violations == [])
+        await world.stop()
+    }
+
+    /// The connection is lost instead of an answer, before the control plane did what it was asked to or after.
+    @Test(arguments: all, [false, true]) func dropped(rpc: RPC, recorded: Bool) async throws {
+        let world = try await world()
+        rpc.plan(world.faults, .drop(recorded: recorded), 1)
+        let daemon = try await startDaemon(world)
+        let poller = Poller(daemon)
+        if rpc.name == "UpdateAppStatus" {
+            try await world.reported(.ready)
+            #expect(try await appStatus(daemon)?.message == "agent not connected to coderd")
+            try await eventually("it goes through again") { try await appStatus(daemon) == nil }
+        }
+        try await expectAllIsWell(world, daemon, poller, after: rpc)
+    }
+
+    /// The connection is lost while the control plane still works on its answer.
+    @Test(arguments: all.filter { $0.name != "UpdateAppStatus" }) func lostInTheMiddle(rpc: RPC) async throws {
+        let world = try await world()
+        rpc.plan(world.faults, .hang, 1)
+        let daemon = try await startDaemon(world)
+        let poller = Poller(daemon)
+        try await world.recorder.wait("\(rpc.name) hangs") { !rpc.calls($0).isEmpty }
+        world.server.reset()
+        try await expectAllIsWell(world, daemon, poller, after: rpc)
+    }
+
+    private func expectAllIsWell(
+        _ world: LinkWorld, _ daemon: DaemonProcess, _ poller: Poller, after rpc: RPC
+    ) async throws {
+        let seen = try await world.recorder.wait("\(rpc.name) on a second connection, and all that comes once") {
+            seen in
+            rpc.calls(seen).contains { $0.outcome == .answered && $0.connection > 1 } && seen.states.contains(.ready)
+                && !seen.requests(AgentAPI.scriptCompleted).isEmpty
+                && !seen.requests(AgentAPI.batchCreateLogs).isEmpty
+                && !seen.requests(AgentAPI.reportBoundaryLogs).isEmpty
+        }
+        #expect(seen.opened == 2)
+        #expect(seen.states == [.created, .starting, .ready])
+        #expect(ProcFS.text("\(world.directory.path)/runs") == "run\n")
+        let source = try #require(seen.requests(AgentAPI.batchCreateLogs).first?.logSourceID)
+        #expect(seen.linesOnce(source) == ["a line"])
+        let (answers, failures) = await poller.end()
+        #expect(answers > 0 && failures == [], "the local API answers throughout")
+        #expect(try await daemon.stop() == 0)
+        let over = world.recorder.recording
+        #expect(over.states == [.created, .starting, .ready, .shuttingDown, .off])
+        #expect(over.violations == [])
         await world.stop()
     }
 

@@ -35,6 +35,7 @@ final class LinkWorld: Sendable {
     init(
         proxied: Bool = false, address: SimulatorServer.Address = .tcp(),
         directory: TemporaryDirectory? = nil, version: APIVersion = APIVersion(2, 10),
+        server changeServer: (inout SimulatorServer.Configuration) -> Void = { _ in },
         service change: (inout AgentService.Configuration) -> Void = { _ in },
         manifest: (inout Coder_Agent_V2_Manifest, String) -> Void
     ) async throws {
@@ -59,6 +60,7 @@ final class LinkWorld: Sendable {
         var configuration = SimulatorServer.Configuration(token: Secret(Self.token))
         configuration.address = address
         configuration.maximumVersion = version
+        changeServer(&configuration)
         server = try await SimulatorServer.start(
             configuration: configuration,
             service: AgentService(configuration: service, recorder: Recorder(clock: clock), clock: clock),
@@ -191,6 +193,13 @@ extension Recording {
     func lines(_ source: Data, _ level: Coder_Agent_V2_Log.Level? = nil) -> [String] {
         requests(AgentAPI.batchCreateLogs).filter { $0.logSourceID == source }.flatMap(\.logs)
             .filter { level == nil || $0.level == level }.map(\.output)
+    }
+
+    /// Lines of all log sources. A batch whose answer was lost comes again as it was, and counts once.
+    func linesOnce(_ source: Data) -> [String] {
+        let batches = requests(AgentAPI.batchCreateLogs).filter { $0.logSourceID == source }
+        return batches.enumerated().filter { $0.offset == 0 || batches[$0.offset - 1] != $0.element }
+            .flatMap { $0.element.logs.map(\.output) }
     }
 
     /// Text of what broke the contract.

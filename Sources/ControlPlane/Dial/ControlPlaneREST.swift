@@ -18,7 +18,9 @@ package struct ControlPlaneREST: Sendable {
     /// An answer about a Git provider: a token, or a page for the user to visit first.
     package struct ExternalAuth: Sendable {
         package var accessToken: Secret<String>
-        /// JSON as it came; nil when there was none.
+        /// What the provider gave with the token, as a JSON text with sorted keys; nil when there was none.
+        /// It may hold further tokens.
+        package var tokenExtra: Secret<String>?
         package var url: String
         package var type: String
         package var expiresAt: String?
@@ -82,6 +84,7 @@ package struct ControlPlaneREST: Sendable {
         add("chat_id", request.chatID)
         struct Body: Decodable {
             var access_token: String?
+            var token_extra: JSONText?
             var url: String?
             var type: String?
             var expires_at: String?
@@ -92,7 +95,8 @@ package struct ControlPlaneREST: Sendable {
             "/api/v2/workspaceagents/me/external-auth?\(query.joined(separator: "&"))",
             within: request.listen ? times.longPoll : times.request)
         return ExternalAuth(
-            accessToken: Secret(body.access_token ?? ""), url: body.url ?? "", type: body.type ?? "",
+            accessToken: Secret(body.access_token ?? ""), tokenExtra: body.token_extra?.text.map { Secret($0) },
+            url: body.url ?? "", type: body.type ?? "",
             expiresAt: body.expires_at, username: body.username ?? "", password: Secret(body.password ?? ""))
     }
 

@@ -6,6 +6,8 @@ package enum DialLimits {
     package static let errorBodyBytes = 64 << 10
     /// Bytes of a body that we use; a longer one is an error.
     package static let bodyBytes = 1 << 20
+    /// Nesting of a JSON value that is passed on; a deeper one is left out.
+    package static let jsonDepth = 32
     /// Bytes of all header fields of an answer; more is an error.
     package static let headerBytes = 64 << 10
     /// Bytes of a proxy's answer to CONNECT; more is an error.
@@ -18,6 +20,8 @@ package enum DialLimits {
     package static let headerCommandBytes = 64 << 10
     /// Extra header fields, from flags and command together; more is an error.
     package static let extraHeaders = 64
+    /// Bytes of the link that wait in the kernel to be sent. At it the link is not writable.
+    package static let unsentBytes = 128 << 10
     /// Bytes of one line of an event stream, and of one event's data; more is an error.
     package static let eventBytes = 64 << 10
 }

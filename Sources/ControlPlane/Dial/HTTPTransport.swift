@@ -5,7 +5,8 @@ import NIOHTTP1
 import NIOSSL
 import Synchronization
 
-/// An HTTP client for one server, made when it is first used.
+/// An HTTP client for one server, made when it is first used, and anew when the certificates that it trusts
+/// may have changed: when the CA file has, or after a failure of TLS.
 ///
 /// Bodies are bounded, redirects are not followed, and every failure is a ``ControlPlaneError`` that
 /// names method and address.
@@ -16,10 +17,56 @@ final class HTTPTransport: Sendable {
         var body: ByteBuffer
     }
 
-    private enum State {
-        case unused
-        case open(HTTPClient)
-        case closed
+    private struct Entry {
+        var client: HTTPClient
+        /// Of the CA file that it was made with.
+        var stamp: Trust.Stamp?
+        var users = 0
+    }
+
+    /// The client of the moment, and older ones that are still in use.
+    private struct State {
+        var clients: [Int: Entry] = [:]
+        var current: Int?
+        var next = 0
+        var isClosed = false
+
+        mutating func enter(_ stamp: Trust.Stamp?) throws -> Lease? {
+            if isClosed { throw HTTPTransport.closed }
+            guard let current, let entry = clients[current], entry.stamp == stamp else { return nil }
+            clients[current]?.users += 1
+            return Lease(id: current, client: entry.client)
+        }
+
+        mutating func add(_ client: HTTPClient, _ stamp: Trust.Stamp?) -> Lease {
+            next += 1
+            clients[next] = Entry(client: client, stamp: stamp, users: 1)
+            current = next
+            return Lease(id: next, client: client)
+        }
+
+        /// Takes it out of use for requests to come.
+        mutating func retire(_ id: Int?) -> HTTPClient? {
+            if current == id { current = nil }
+            return id.flatMap { unused($0) }
+        }
+
+        mutating func leave(_ id: Int) -> HTTPClient? {
+            clients[id]?.users -= 1
+            return unused(id)
+        }
+
+        /// A client that nobody uses and nobody will: to be shut down.
+        private mutating func unused(_ id: Int) -> HTTPClient? {
+            guard current != id, let entry = clients[id], entry.users == 0 else { return nil }
+            clients[id] = nil
+            return entry.client
+        }
+    }
+
+    private struct Lease {
+        var id: Int
+        var client: HTTPClient
     }
 
     let server: ServerAddress
@@ -29,7 +76,7 @@ final class HTTPTransport: Sendable {
     private let pool: BlockingPool
     private let clock: AgentClock
     private let connectTimeout: TimeAmount
-    private let state = Mutex(State.unused)
+    private let state = Mutex(State())
 
     init(
         server: ServerAddress, proxy: ServerAddress?, caFile: String?, times: DialTimes, group: any EventLoopGroup,
@@ -83,37 +130,49 @@ final class HTTPTransport: Sendable {
         _ method: HTTPMethod, _ uri: String, headers: HTTPHeaders, body: ByteBuffer? = nil,
         _ read: (_ head: (status: Int, headers: HTTPHeaders), _ chunks: HTTPExchange.Body) async throws -> T
     ) async throws -> T {
-        let client = try await client()
+        let lease = try await lease()
         var headers = headers
         headers.replaceOrAdd(name: "User-Agent", value: "workspace-agent")
         if let authorization = server.basicAuthorization {
             headers.replaceOrAdd(name: "Authorization", value: authorization.reveal())
         }
+        let result: Result<T, any Error>
         do {
             let request = try HTTPClient.Request(
                 url: "\(server)\(uri)", method: method, headers: headers, body: body.map { .byteBuffer($0) })
             // The caller's limit ends it sooner.
-            return try await HTTPExchange.perform(request, on: client, deadline: .now() + .hours(24)) { head, chunks in
-                try await read((Int(head.status.code), head.headers), chunks)
-            }
+            let deadline = NIODeadline.now() + .hours(24)
+            result = .success(
+                try await HTTPExchange.perform(request, on: lease.client, deadline: deadline) { head, chunks in
+                    try await read((Int(head.status.code), head.headers), chunks)
+                })
         } catch {
-            throw failure(error, name(method, uri))
+            result = .failure(failure(error, name(method, uri)))
         }
+        var left = state.withLock { $0.leave(lease.id) }
+        if case .failure(let error as ControlPlaneError) = result, error.code == .tls {
+            // The system's roots may be others by now.
+            left = state.withLock { $0.retire(lease.id) } ?? left
+        }
+        try? await left?.shutdown()
+        return try result.get()
     }
 
     /// Ends the connections. Requests after this fail.
     func shutdown() async {
-        let client: HTTPClient? = state.withLock { state in
-            defer { state = .closed }
-            if case .open(let client) = state { return client } else { return nil }
+        let clients = state.withLock { state in
+            defer { (state.clients, state.current, state.isClosed) = ([:], nil, true) }
+            return state.clients.values.map(\.client)
         }
-        try? await client?.shutdown()
+        for client in clients { try? await client.shutdown() }
     }
 
-    private func client() async throws -> HTTPClient {
-        if let client = try existing() { return client }
+    private func lease() async throws -> Lease {
+        let (caFile, isSecure, pool) = (caFile, server.isSecure, pool)
+        var stamp: Trust.Stamp?
+        if isSecure, let caFile { stamp = try await pool.run { Trust.Stamp(caFile) } }
+        if let lease = try state.withLock({ try $0.enter(stamp) }) { return lease }
         var configuration = HTTPClient.Configuration()
-        let (caFile, isSecure) = (caFile, server.isSecure)
         // Reads the CA file.
         if isSecure { configuration.tlsConfiguration = try await pool.run { try Trust.configuration(caFile: caFile) } }
         configuration.redirectConfiguration = .disallow
@@ -130,31 +189,25 @@ final class HTTPTransport: Sendable {
         }
         let made = HTTPClient(eventLoopGroupProvider: .shared(group), configuration: configuration)
         // Another task may have been quicker, or the transport was shut down.
-        let chosen: HTTPClient? = state.withLock { state in
-            switch state {
-            case .unused:
-                state = .open(made)
-                return made
-            case .open(let client): return client
-            case .closed: return nil
+        let result = Result {
+            try state.withLock { state -> (lease: Lease, old: HTTPClient?) in
+                if let lease = try state.enter(stamp) { return (lease, made) }
+                let old = state.current
+                let lease = state.add(made, stamp)
+                return (lease, state.retire(old))
             }
         }
-        if chosen !== made { try? await made.shutdown() }
-        guard let chosen else { throw Self.closed }
-        return chosen
-    }
-
-    private func existing() throws -> HTTPClient? {
-        try state.withLock { state in
-            switch state {
-            case .unused: nil
-            case .open(let client): client
-            case .closed: throw Self.closed
-            }
+        switch result {
+        case .success(let (lease, old)):
+            try? await old?.shutdown()
+            return lease
+        case .failure(let error):
+            try? await made.shutdown()
+            throw error
         }
     }
 
-    private static var closed: ControlPlaneError { .init(.unreachable, "the client is shut down") }
+    fileprivate static var closed: ControlPlaneError { .init(.unreachable, "the client is shut down") }
 
     /// Without the query, which may hold what is nobody's business.
     private func name(_ method: HTTPMethod, _ uri: String) -> String {

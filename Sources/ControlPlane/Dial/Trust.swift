@@ -1,8 +1,27 @@
+import Glibc
 import NIOSSL
 
 /// What the certificates of the control plane are checked against. There is no way to leave the
 /// check out.
 enum Trust {
+    /// Tells one state of a file from another.
+    struct Stamp: Sendable, Equatable {
+        private var numbers: [Int]
+
+        /// As long as there is no such file all stamps are equal. Not for an event loop.
+        init(_ path: String) {
+            var info = stat()
+            guard stat(path, &info) == 0 else {
+                numbers = []
+                return
+            }
+            numbers = [
+                Int(info.st_dev), Int(bitPattern: UInt(info.st_ino)), Int(info.st_size), info.st_mtim.tv_sec,
+                info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec,
+            ]
+        }
+    }
+
     /// The system's roots and those of the file. Reads files: not for an event loop.
     static func configuration(caFile: String?) throws(ControlPlaneError) -> TLSConfiguration {
         var configuration = TLSConfiguration.makeClientConfiguration()

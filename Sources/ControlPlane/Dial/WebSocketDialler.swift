@@ -16,11 +16,13 @@ package final class WebSocketDialler: Sendable {
     private let group: any EventLoopGroup
     private let pool: BlockingPool
     private let logger: Logger
+    private let resolver: (any Resolver & Sendable)?
     private let warnedOfVersion = Once()
 
+    /// - Parameter resolver: finds a host's addresses; nil is the system's.
     init(
         _ configuration: LinkConfiguration, tokens: any TokenProvider, headers: HeaderSource,
-        group: any EventLoopGroup, pool: BlockingPool, logger: Logger
+        group: any EventLoopGroup, pool: BlockingPool, logger: Logger, resolver: (any Resolver & Sendable)? = nil
     ) {
         self.configuration = configuration
         proxy = configuration.proxies.proxy(for: configuration.url)
@@ -29,6 +31,7 @@ package final class WebSocketDialler: Sendable {
         self.group = group
         self.pool = pool
         self.logger = logger
+        self.resolver = resolver
     }
 
     /// Connects with the newest version that the control plane knows.
@@ -98,9 +101,11 @@ package final class WebSocketDialler: Sendable {
         let attempts = Attempts()
         let first = proxy ?? url
         let bootstrap = ClientBootstrap(group: group)
+            .resolver(resolver)
             .connectTimeout(configuration.times.connect)
             .channelOption(.tcpOption(.tcp_nodelay), value: 1)
             .channelOption(.tcpOption(.init(rawValue: Self.tcpUserTimeout)), value: Self.userTimeoutMilliseconds)
+            .channelOption(.tcpOption(.init(rawValue: Self.tcpNotSentLowat)), value: DialLimits.unsentBytes)
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     let pipeline = channel.pipeline.syncOperations
@@ -157,6 +162,10 @@ package final class WebSocketDialler: Sendable {
     /// reading, and with the ping's interval stays within 45 s.
     private static let tcpUserTimeout: CInt = 18
     private static let userTimeoutMilliseconds = 30_000
+
+    /// TCP_NOTSENT_LOWAT of Linux, which NIO does not name: bytes that the kernel takes before it has sent
+    /// those that it has. Without it megabytes wait there on a slow line, and a ping behind them.
+    private static let tcpNotSentLowat: CInt = 25
 
     private static func unreachable(_ server: ServerAddress, isProxy: Bool, _ error: any Error) -> ControlPlaneError {
         if let error = error as? ControlPlaneError { return error }

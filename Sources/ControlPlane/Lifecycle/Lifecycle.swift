@@ -17,7 +17,7 @@ package final class Lifecycle: Sendable {
     /// log: start scripts that end during shutdown are no news.
     /// - Returns: whether it was entered.
     @discardableResult package func set(_ state: Coder_Agent_V2_Lifecycle.State) -> Bool {
-        let now = runtime.wall.now()
+        let now = runtime.wall().proto
         let (done, before) = history.update { history in
             let before = history.current
             return (history.record(state, at: now), before)

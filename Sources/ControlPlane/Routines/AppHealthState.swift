@@ -58,7 +58,7 @@ struct AppHealthState: Sendable {
     /// Interval, threshold and url must all be given, and the check not be disabled.
     private static func isChecked(_ app: Coder_Agent_V2_WorkspaceApp) -> Bool {
         app.hasHealthcheck && app.healthcheck.threshold > 0 && !app.healthcheck.url.isEmpty && app.health != .disabled
-            && LinkLimits.swift(app.healthcheck.interval) > .zero
+            && app.healthcheck.interval.duration > .zero
     }
 
     /// The time of the next check; nil when there is none to wait for.

@@ -41,7 +41,7 @@ package final class ConnectionReports: Sendable {
         connection.id = withUnsafeBytes(of: id.uuid) { Data($0) }
         connection.action = action
         connection.type = type
-        connection.timestamp = runtime.wall.now()
+        connection.timestamp = runtime.wall().proto
         connection.ip = PeerIP.text(peer)
         connection.statusCode = status
         if let reason { connection.reason = String(reason.prefix(LinkLimits.connectionReasonCharacters)) }

@@ -98,7 +98,7 @@ package final class ResourcesMonitor: Routine {
 
     private func collect(memory: Bool, _ volumes: [String]) async -> ResourceWindow.Datapoint {
         var point = ResourceWindow.Datapoint()
-        point.collectedAt = runtime.wall.now()
+        point.collectedAt = runtime.wall().proto
         if memory, let usage = await readMemory() {
             point.memory.used = usage.used
             point.memory.total = usage.total

@@ -36,7 +36,7 @@ package struct ReportStats: Routine {
 
     /// An interval of nothing or less would have us report without end.
     static func interval(_ asked: Google_Protobuf_Duration) -> Duration {
-        LinkLimits.swift(asked) > .zero
+        asked.duration > .zero
             ? LinkLimits.clamp(asked, to: LinkLimits.statsInterval) : LinkLimits.defaultStatsInterval
     }
 

@@ -5,6 +5,8 @@ extension ControlPlaneLink {
     private enum Event: Sendable {
         case ended(String)
         case routine(Int, (any Error)?)
+        /// The task that kept this routine from running has ended.
+        case freed(Int)
         case stopping
         case finish
     }
@@ -16,12 +18,14 @@ extension ControlPlaneLink {
         defer { continuation.finish() }
         let bounded = BoundedConnection(connection: connection, runtime: runtime)
         announce(bounded)
-        var tasks: [Int: Task<Void, Never>] = [:]
-        for index in toRun() {
-            tasks[index] = start(index, bounded) { continuation.yield(.routine(index, $0)) }
+        let run: @Sendable (Int) -> Task<Void, Never> = { [self] index in
+            start(index, bounded) { continuation.yield(.routine(index, $0)) }
         }
+        var tasks: [Int: Task<Void, Never>] = [:]
+        let (chosen, stuck) = toRun()
+        for index in chosen { tasks[index] = run(index) }
         let (state, executor) = (state, runtime.executor)
-        let watchers = [
+        var watchers = [
             Task(executorPreference: executor) { _ = continuation.yield(.ended(await connection.ended())) },
             Task(executorPreference: executor) {
                 guard (try? await state.first { $0.phase == .running ? nil : true }) != nil else { return }
@@ -30,9 +34,16 @@ extension ControlPlaneLink {
                 continuation.yield(.finish)
             },
         ]
+        for index in stuck {
+            watchers.append(
+                Task(executorPreference: executor) {
+                    guard (try? await state.first { $0.alive.contains(index) ? nil : true }) != nil else { return }
+                    continuation.yield(.freed(index))
+                })
+        }
 
         var end = await withTaskCancellationHandler {
-            await firstEnd(events, tasks)
+            await firstEnd(events, &tasks, run)
         } onCancel: {
             continuation.yield(.finish)
         }
@@ -49,12 +60,17 @@ extension ControlPlaneLink {
         }
         for watcher in watchers { watcher.cancel() }
         await runtime.shielded { [tasks] in await self.awaitEnd(of: tasks) }
+        let left = state.update { state in
+            state.stuck = state.alive
+            return state.stuck.count
+        }
+        metrics.stuck.set(Double(left))
         metrics.disconnects.with(end.label).increment()
         return end
     }
 
     private func announce(_ connection: BoundedConnection) {
-        let now = runtime.wall.now()
+        let now = runtime.wall().proto
         let status = LinkStatus.connected(since: now, connection.apiVersion)
         state.update {
             $0.connection = connection
@@ -67,45 +83,67 @@ extension ControlPlaneLink {
         runtime.logger.info("connected to the control plane", metadata: ["api": "\(connection.apiVersion)"])
     }
 
-    /// The routines for this connection, marked as alive.
-    private func toRun() -> [Int] {
+    /// The routines for this connection, marked as alive, and those that still hang.
+    private func toRun() -> (chosen: [Int], stuck: [Int]) {
         let (chosen, stuck) = state.update { state in
             var chosen: [Int] = []
-            var stuck: [String] = []
+            var stuck: [Int] = []
             for (index, routine) in routines.enumerated()
             where state.phase == .running || routine.atShutdown == .remains {
-                if state.alive.insert(index).inserted { chosen.append(index) } else { stuck.append(routine.name) }
+                if state.alive.insert(index).inserted { chosen.append(index) } else { stuck.append(index) }
             }
             return (chosen, stuck)
         }
-        for name in stuck {
-            runtime.logger.error("a routine of an earlier connection still hangs", metadata: ["routine": "\(name)"])
+        for index in stuck {
+            runtime.logger.error(
+                "a routine of an earlier connection still hangs", metadata: ["routine": "\(routines[index].name)"])
         }
-        return chosen
+        return (chosen, stuck)
+    }
+
+    /// Whether a routine that hung is to run on this connection after all.
+    private func claims(_ index: Int) -> Bool {
+        let claimed = state.update { state in
+            guard state.phase == .running || routines[index].atShutdown == .remains else { return false }
+            return state.alive.insert(index).inserted
+        }
+        if claimed {
+            runtime.logger.info(
+                "a routine that hung has ended and is started anew", metadata: ["routine": "\(routines[index].name)"])
+        }
+        return claimed
     }
 
     private func start(
         _ index: Int, _ connection: BoundedConnection, _ done: @escaping @Sendable ((any Error)?) -> Void
     ) -> Task<Void, Never> {
-        let (routine, state) = (routines[index], state)
+        let (routine, state, metrics) = (routines[index], state, metrics)
         return Task(executorPreference: runtime.executor) {
             var failure: (any Error)?
             do { try await routine.run(connection) } catch { failure = error }
             if let failure, (failure as? DRPCError)?.isUnknownRPC == true {
                 state.update { _ = $0.off.insert(index) }
             }
-            state.update { _ = $0.alive.remove(index) }
+            let stuck = state.update { state in
+                state.alive.remove(index)
+                return state.stuck.remove(index) == nil ? nil : state.stuck.count
+            }
+            if let stuck { metrics.stuck.set(Double(stuck)) }
             done(failure)
         }
     }
 
-    private func firstEnd(_ events: AsyncStream<Event>, _ tasks: [Int: Task<Void, Never>]) async -> Disconnect {
+    private func firstEnd(
+        _ events: AsyncStream<Event>, _ tasks: inout [Int: Task<Void, Never>],
+        _ run: @Sendable (Int) -> Task<Void, Never>
+    ) async -> Disconnect {
         for await event in events {
             switch event {
             case .finish: return .shutdown
             case .ended(let reason): return .ended(Self.shortened(reason))
             case .stopping:
                 for (index, task) in tasks where routines[index].atShutdown == .stops { task.cancel() }
+            case .freed(let index): if claims(index) { tasks[index] = run(index) }
             case .routine(let index, let error):
                 guard let error else { continue }
                 if let end = judge(index, error, cancelled: tasks[index]?.isCancelled ?? true) { return end }

@@ -15,8 +15,8 @@ package final class ControlPlaneLink: Sendable {
         case running
         /// Shutdown has begun: only the routines that remain run.
         case stopping
-        /// What is left is being delivered; so many attempts to connect are left.
-        case delivering(attempts: Int)
+        /// What is left is being delivered, over as many connections as the budget has time for.
+        case delivering
         case finished
     }
 
@@ -27,6 +27,8 @@ package final class ControlPlaneLink: Sendable {
         var connection: BoundedConnection?
         /// Indexes of routines that have a task at the moment.
         var alive: Set<Int> = []
+        /// Indexes of routines whose task has outlived its connection.
+        var stuck: Set<Int> = []
         /// Indexes of routines that the control plane does not implement, on this connection.
         var off: Set<Int> = []
         /// Indexes of routines for which that was said.
@@ -54,8 +56,10 @@ package final class ControlPlaneLink: Sendable {
     package func run() async {
         let state = state
         health.register(Self.component) { state.read(\.status).report }
+        health.register("\(Self.component) routines") { [weak self] in self?.stuckReport }
         state.update { $0.runs = true }
         var backoff = Backoff()
+        var delivers = false
         var attempts = 0
         var problem: String?
         while takesAttempt() {
@@ -73,13 +77,17 @@ package final class ControlPlaneLink: Sendable {
                 if isOver { break }
                 let permanent = (error as? ControlPlaneError)?.isPermanent ?? false
                 problem = failed(error, permanent: permanent, attempts: attempts)
-                await pause(backoff.next(permanent: permanent, fraction: runtime.random()))
+                renew(&backoff, &delivers)
+                // Its answer will hardly change within the budget.
+                if permanent, delivers { break }
+                await pause(backoff.next(permanent: permanent, fraction: runtime.random()), delivers)
                 continue
             }
             if isOver { break }
             // As if an attempt had been made: /healthz must not say connected while we wait.
             set(connecting: attempts, problem)
-            await pause(backoff.next(lived: runtime.clock.now() - began, fraction: runtime.random()))
+            renew(&backoff, &delivers)
+            await pause(backoff.next(lived: runtime.clock.now() - began, fraction: runtime.random()), delivers)
         }
         state.update {
             $0.runs = false
@@ -93,12 +101,13 @@ package final class ControlPlaneLink: Sendable {
         state.update { if $0.phase == .running { $0.phase = .stopping } }
     }
 
-    /// Has everything delivered that the remaining routines hold. Without a connection one more
-    /// attempt to connect is made.
+    /// Has everything delivered that the remaining routines hold. Without a connection, or when it is
+    /// lost, it is tried again until the budget is over; a permanent refusal ends that at once.
     /// - Returns: whether all was delivered within the budget. A routine that the control plane does
     ///   not implement has nothing to deliver.
     package func deliver(within budget: Duration = LinkLimits.delivery) async -> Bool {
-        state.update { if $0.phase != .finished { $0.phase = .delivering(attempts: 1) } }
+        for routine in routines { (routine as? any DrainableRoutine)?.beginDelivery() }
+        state.update { if $0.phase != .finished { $0.phase = .delivering } }
         _ = try? await runtime.within(budget, "delivery at shutdown") { await self.everythingDelivered() }
         let left = undelivered()
         if !left.isEmpty {
@@ -146,19 +155,20 @@ package final class ControlPlaneLink: Sendable {
 
     // MARK: - Steps of the loop
 
-    /// Whether to connect once more; takes one of the last attempts where they are counted.
+    /// Whether to connect once more.
     private func takesAttempt() -> Bool {
         if Task.isCancelled { return false }
-        let nothingLeft = undelivered().isEmpty
-        return state.update { state in
-            switch state.phase {
-            case .running, .stopping: return true
-            case .delivering(let attempts) where attempts > 0 && !nothingLeft:
-                state.phase = .delivering(attempts: attempts - 1)
-                return true
-            case .delivering, .finished: return false
-            }
+        switch state.read(\.phase) {
+        case .running, .stopping: return true
+        case .delivering: return !undelivered().isEmpty
+        case .finished: return false
         }
+    }
+
+    /// Begins anew with short waits once delivery has begun: there are only seconds left.
+    private func renew(_ backoff: inout Backoff, _ delivers: inout Bool) {
+        guard !delivers, state.read({ $0.phase == .delivering }) else { return }
+        (backoff, delivers) = (Backoff(), true)
     }
 
     private var isOver: Bool { Task.isCancelled || state.read { $0.phase == .finished } }
@@ -185,8 +195,8 @@ package final class ControlPlaneLink: Sendable {
         }
     }
 
-    /// Waits, but not once delivery has begun.
-    private func pause(_ wait: Duration) async {
+    /// Waits, but no longer than until delivery begins, or to its end.
+    private func pause(_ wait: Duration, _ delivers: Bool) async {
         let (state, clock) = (state, runtime.clock)
         await withTaskGroup(of: Void.self) { group in
             group.addTask { try? await clock.sleep(wait) }
@@ -194,7 +204,8 @@ package final class ControlPlaneLink: Sendable {
                 _ = try? await state.first { state -> Bool? in
                     switch state.phase {
                     case .running, .stopping: nil
-                    case .delivering, .finished: true
+                    case .delivering: delivers ? nil : true
+                    case .finished: true
                     }
                 }
             }
@@ -204,7 +215,7 @@ package final class ControlPlaneLink: Sendable {
     }
 
     private func set(connecting attempts: Int, _ problem: String?) {
-        let now = runtime.wall.now()
+        let now = runtime.wall().proto
         let number = state.update { state in
             switch state.status {
             // Stays until the control plane has another answer.
@@ -221,7 +232,7 @@ package final class ControlPlaneLink: Sendable {
     /// - Returns: the reason, for /healthz.
     private func failed(_ error: any Error, permanent: Bool, attempts: Int) -> String {
         let reason = Self.shortened("\(error)")
-        let now = runtime.wall.now()
+        let now = runtime.wall().proto
         let (news, number) = state.update { state in
             let before = state.status
             switch (before, permanent) {
@@ -249,6 +260,15 @@ package final class ControlPlaneLink: Sendable {
         case (.refused(_, let old), .refused(_, let new)): old != new
         default: true
         }
+    }
+
+    /// What /healthz says of routines that hang; nil when none does.
+    private var stuckReport: HealthRegistry.Report? {
+        let names = state.read(\.stuck).sorted().map { routines[$0].name }
+        if names.isEmpty { return nil }
+        return .init(
+            "\(Self.component): hanging since an earlier connection, and not done until it ends: "
+                + names.joined(separator: ", "))
     }
 
     static func shortened(_ text: String) -> String { String(text.prefix(LinkLimits.reasonCharacters)) }

@@ -2,12 +2,19 @@
 ///
 /// What it delivers is queued in an object that outlives connections; both members speak of that.
 package protocol DrainableRoutine: Routine {
-    /// Whether nothing waits and nothing is under way unacknowledged.
+    /// Delivery begins. What comes from now on need not be delivered.
+    func beginDelivery()
+
+    /// Whether nothing waits and nothing is under way unacknowledged, of what is to be delivered.
     var isDrained: Bool { get }
 
     /// Asks for everything to be delivered without delay, and returns when it is, or the task is
     /// cancelled.
     func drained() async
+}
+
+extension DrainableRoutine {
+    package func beginDelivery() {}
 }
 
 /// Makes a routine drainable whose queue can be closed: its `run` returns once the queue is closed and
@@ -37,8 +44,9 @@ package struct ClosableRoutine: DrainableRoutine {
 
     package var isDrained: Bool { isDone.value || isEmpty() }
 
+    package func beginDelivery() { close() }
+
     package func drained() async {
-        close()
         if !isEmpty() { _ = try? await isDone.first { $0 ? true : nil } }
     }
 }

@@ -60,11 +60,6 @@ package enum LinkLimits {
 
     /// The duration as Swift's, within the range. Any value from outside will do.
     static func clamp(_ duration: Google_Protobuf_Duration, to range: ClosedRange<Duration>) -> Duration {
-        min(max(swift(duration), range.lowerBound), range.upperBound)
-    }
-
-    /// Cannot overflow: `Duration` holds any number of seconds of 64 bits.
-    static func swift(_ duration: Google_Protobuf_Duration) -> Duration {
-        .seconds(duration.seconds) + .nanoseconds(Int64(duration.nanos))
+        min(max(duration.duration, range.lowerBound), range.upperBound)
     }
 }

@@ -1,13 +1,12 @@
 import AgentCore
-import Glibc
 import Logging
 import Synchronization
-import SwiftProtobuf
 
 /// What the run loop and its routines get from outside: time, chance, a place to run, the log.
 package struct LinkRuntime: Sendable {
     package var clock: AgentClock
-    package var wall: WallClock
+    /// The time of day, for timestamps.
+    package var wall: @Sendable () -> WallTime
     /// A number evenly from 0 to 1, for the jitter of waits.
     package var random: @Sendable () -> Double
     /// Where tasks that outlive their caller run; nil means the global pool.
@@ -15,8 +14,9 @@ package struct LinkRuntime: Sendable {
     package var logger: Logger
 
     package init(
-        clock: AgentClock, wall: WallClock = .system, random: @escaping @Sendable () -> Double = { .random(in: 0...1) },
-        executor: (any TaskExecutor)? = nil, logger: Logger
+        clock: AgentClock, wall: @escaping @Sendable () -> WallTime = WallTime.now,
+        random: @escaping @Sendable () -> Double = { .random(in: 0...1) }, executor: (any TaskExecutor)? = nil,
+        logger: Logger
     ) {
         (self.clock, self.wall, self.random, self.executor, self.logger) = (clock, wall, random, executor, logger)
     }
@@ -39,7 +39,7 @@ package struct LinkRuntime: Sendable {
         }
         let timer = Task(executorPreference: executor) { [clock] in
             do { try await clock.sleep(limit) } catch { return }
-            race.finish(.failure(ControlPlaneError(.timeout, "\(what) took longer than \(limit.seconds) s")))
+            race.finish(.failure(ControlPlaneError(.timeout, "\(what) took longer than \(limit.inSeconds) s")))
         }
         defer {
             work.cancel()
@@ -58,24 +58,6 @@ extension LinkRuntime {
     func shielded(_ body: @escaping @Sendable () async -> Void) async {
         await Task(executorPreference: executor, operation: body).value
     }
-}
-
-/// The time of day, for timestamps.
-package struct WallClock: Sendable {
-    package let now: @Sendable () -> Google_Protobuf_Timestamp
-
-    package init(now: @escaping @Sendable () -> Google_Protobuf_Timestamp) { self.now = now }
-
-    package static let system = WallClock {
-        var time = timespec()
-        clock_gettime(CLOCK_REALTIME, &time)
-        return Google_Protobuf_Timestamp(seconds: Int64(time.tv_sec), nanos: Int32(time.tv_nsec))
-    }
-}
-
-extension Duration {
-    /// For texts and metrics.
-    var seconds: Double { Double(components.seconds) + Double(components.attoseconds) / 1e18 }
 }
 
 /// The first of several results, and the one task that waits for it.

@@ -74,6 +74,7 @@ struct LinkMetrics: Sendable {
     let dialFailures: CounterFamily
     let disconnects: CounterFamily
     let routineFailures: CounterFamily
+    let stuck: GaugeFamily
     let state: GaugeFamily
     let lastConnected: GaugeFamily
 
@@ -85,6 +86,8 @@ struct LinkMetrics: Sendable {
             "agent_control_plane_disconnects_total", help: "Connections that ended.", labels: ["reason"])
         routineFailures = registry.counter(
             "agent_control_plane_routine_failures_total", help: "Routines that failed.", labels: ["routine"])
+        stuck = registry.gauge(
+            "agent_control_plane_routines_stuck", help: "Routines that hang since an earlier connection.", labels: [])
         state = registry.gauge(
             "agent_control_plane_state", help: "0 not running, 1 connecting, 2 connected, 3 refused.", labels: [])
         lastConnected = registry.gauge(

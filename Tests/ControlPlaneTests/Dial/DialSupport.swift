@@ -27,6 +27,7 @@ struct ShellRunner: CommandRunner {
         for (index, file) in files.enumerated() {
             posix_spawn_file_actions_addopen(&actions, CInt(1 + index), file, O_WRONLY | O_CREAT, 0o600)
         }
+        closeInChild(&actions, from: 3)
         var argv: [UnsafeMutablePointer<CChar>?] = command.arguments.map { strdup($0) } + [nil]
         var envp: [UnsafeMutablePointer<CChar>?] = command.environment.map { strdup("\($0.key)=\($0.value)") } + [nil]
         defer { for pointer in argv + envp { free(pointer) } }
@@ -99,14 +100,19 @@ enum DialTest {
         _ configuration: LinkConfiguration, expected: String = ""
     ) async throws -> APIVersion {
         let link = link(configuration)
+        let version = try await echo(over: link.dialler, expected: expected)
+        await link.shutdown()
+        return version
+    }
+
+    static func echo(over dialler: WebSocketDialler, expected: String = "") async throws -> APIVersion {
         let received = Mutex("")
-        let (channel, version) = try await link.dialler.connectTransport { channel in
+        let (channel, version) = try await dialler.connectTransport { channel in
             try channel.pipeline.syncOperations.addHandler(Collector { text in received.withLock { $0 += text } })
         }
         try await channel.writeAndFlush(ByteBuffer(string: "hello"))
         try await eventually("the echo") { received.withLock { $0 } == expected + "hello" }
         try await channel.close()
-        await link.shutdown()
         return version
     }
 

@@ -1,5 +1,6 @@
 import AgentCore
 import AgentTestSupport
+import Glibc
 import NIOCore
 import NIOPosix
 import Testing
@@ -45,6 +46,63 @@ import WebSockets
         let server = try await StandIn(host: "::1") { $1.upgrade($0) }
         _ = try await DialTest.echo(try DialTest.configuration("http://[::1]:\(server.port)"))
         #expect(server.requests.first?.headers["Host"] == ["[::1]:\(server.port)"])
+    }
+
+    /// Of a host's addresses one does not answer: the other one is taken, and its channel is the one that is
+    /// handed out.
+    @Test func anAddressThatDoesNotAnswerIsPassedOver() async throws {
+        let server = try await StandIn { $1.upgrade($0) }
+        let silent = try #require(SilentListener(port: server.port), "::1 or its port cannot be had")
+        let configuration = try DialTest.configuration("http://control-plane.test:\(server.port)")
+        for _ in 0..<3 {
+            let dialler = WebSocketDialler(
+                configuration, tokens: StaticToken(Secret(testToken)),
+                headers: HeaderSource(
+                    configuration, runner: ShellRunner(), environment: [:], clock: AgentClock(ContinuousClock())),
+                group: MultiThreadedEventLoopGroup.singleton, pool: DialTest.pool, logger: quiet,
+                resolver: TwoAddresses())
+            _ = try await DialTest.echo(over: dialler)
+        }
+        #expect(server.requests.count == 3)
+        withExtendedLifetime(silent) {}
+    }
+
+    /// Every host is at ::1 and 127.0.0.1.
+    private struct TwoAddresses: Resolver, Sendable {
+        private func answer(_ address: String, _ port: Int) -> EventLoopFuture<[SocketAddress]> {
+            MultiThreadedEventLoopGroup.singleton.any().makeCompletedFuture {
+                [try SocketAddress(ipAddress: address, port: port)]
+            }
+        }
+        func initiateAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> { answer("127.0.0.1", port) }
+        func initiateAAAAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> { answer("::1", port) }
+        func cancelQueries() {}
+    }
+
+    /// Listens on ::1 and takes nobody in: its queue is full, so that the kernel leaves SYNs unanswered.
+    private final class SilentListener {
+        private var descriptors: [CInt] = []
+
+        init?(port: Int) {
+            var address = sockaddr_in6()
+            address.sin6_family = sa_family_t(AF_INET6)
+            address.sin6_port = in_port_t(port).bigEndian
+            address.sin6_addr = in6addr_loopback
+            func each(_ call: (CInt, UnsafePointer<sockaddr>, socklen_t) -> CInt) -> CInt {
+                let flags = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue)
+                let descriptor = socket(AF_INET6, flags, 0)
+                descriptors.append(descriptor)
+                return withUnsafePointer(to: &address) {
+                    $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                        call(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in6>.size))
+                    }
+                }
+            }
+            guard each(bind) == 0, listen(descriptors[0], 0) == 0 else { return nil }
+            for _ in 0..<3 { _ = each(connect) }
+        }
+
+        deinit { for descriptor in descriptors { close(descriptor) } }
     }
 
     @Test func aRefusalsBodyIsInTheError() async throws {

@@ -66,6 +66,27 @@ import Testing
         }
     }
 
+    /// NIOSSL would check the certificate against the proxy's address.
+    @Test func anHTTPSAddressThatIsAnIPIsRefusedThroughAProxy() throws {
+        func make(_ url: String, _ environment: [String: String]) throws -> LinkConfiguration {
+            var input = LinkConfiguration.Input()
+            (input.url, input.token, input.environment) = (url, Secret("t"), environment)
+            return try LinkConfiguration(input)
+        }
+        let proxy = ["HTTPS_PROXY": "http://p:3128", "HTTP_PROXY": "http://p:3128"]
+        for url in ["https://10.1.2.3", "https://10.1.2.3:8443/base", "https://[2001:db8::1]"] {
+            let error = #expect(throws: ControlPlaneError(.configuration, "")) { try make(url, proxy) }
+            #expect(error?.message.contains("--agent-url") == true && error?.message.contains("NO_PROXY") == true)
+        }
+        for (url, environment) in [
+            ("https://10.1.2.3", proxy.merging(["NO_PROXY": "10.0.0.0/8"]) { $1 }), ("https://10.1.2.3", [:]),
+            ("http://10.1.2.3", proxy), ("https://127.0.0.1", proxy), ("https://[::1]", proxy),
+            ("https://coder.example", proxy),
+        ] {
+            #expect(throws: Never.self, "\(url) \(environment)") { try make(url, environment) }
+        }
+    }
+
     @Test func configurations() throws {
         func make(_ change: (inout LinkConfiguration.Input) -> Void) throws -> LinkConfiguration {
             var input = LinkConfiguration.Input()

@@ -58,11 +58,33 @@ import Testing
             request.chatID = "c-1"
             let answer = try await rest.externalAuth(request)
             #expect(answer.accessToken.reveal() == "t" && answer.password.reveal() == "p" && answer.username == "u")
+            #expect(answer.tokenExtra?.reveal() == #"{"a":1}"# && !"\(answer)".contains(#""a""#))
             #expect(answer.type == "github" && answer.expiresAt == "2026-01-01T00:00:00Z" && answer.url == "")
             #expect(
                 server.requests.first?.uri
                     == "/base/api/v2/workspaceagents/me/external-auth?match=https%3A%2F%2Fgithub.com%2Fa%20b%26c%3Fd%3D%C3%A9"
                     + "&listen=true&git_branch=feature%2Fx&git_remote_origin=git%40github.com%3Ao%2Fr.git&chat_id=c-1")
+        }
+    }
+
+    @Test func whatComesWithATokenIsPassedOnAsItIs() async throws {
+        let extra = #"{"b":[1,-2.5,1e300,"é/"],"a":{"deep":{"n":9007199254740993,"t":true,"none":null}}}"#
+        let deep = String(repeating: "[", count: 40) + String(repeating: "]", count: 40)
+        let cases = [
+            (extra, #"{"a":{"deep":{"n":9007199254740993,"none":null,"t":true}},"b":[1,-2.5,1e+300,"é/"]}"#),
+            ("null", nil), (#""text""#, #""text""#), ("{}", "{}"), (deep, nil),
+        ]
+        for (given, expected) in cases {
+            let body = #"{"access_token":"t","token_extra":\#(given)}"#
+            try await withREST({ $1.answer(200, body) }) { rest, _ in
+                let answer = try await rest.externalAuth(.init())
+                #expect(answer.tokenExtra?.reveal() == expected)
+                #expect(answer.accessToken.reveal() == "t")
+            }
+        }
+        try await withREST({ $1.answer(200, "{}") }) { rest, _ in
+            let answer = try await rest.externalAuth(.init())
+            #expect(answer.tokenExtra == nil)
         }
     }
 

@@ -1,6 +1,10 @@
 import AgentCore
 import AgentTestSupport
+import Foundation
+import Glibc
 import NIOCore
+import Synchronization
+import NIOSSL
 import Testing
 
 @testable import ControlPlane
@@ -54,6 +58,63 @@ import Testing
         await wary.shutdown()
     }
 
+    private func copy(_ from: String, to path: String) throws {
+        let data = try Data(contentsOf: URL(fileURLWithPath: from))
+        try data.write(to: URL(fileURLWithPath: path), options: .atomic)
+    }
+
+    /// The link reads the file at each connect; the REST client must not go on with what it was made with.
+    @Test func restFollowsTheCAFile() async throws {
+        let server = try await StandIn(tls: certificates.server("DNS:localhost")) {
+            $1.answer(200, #"{"public_key":"p","private_key":"k"}"#)
+        }
+        let (other, directory) = (try Certificates(), try TemporaryDirectory())
+        let file = "\(directory.path)/ca.pem"
+        let link = DialTest.link(try configuration(server, ca: file))
+        try copy(other.ca, to: file)
+        await #expect(throws: ControlPlaneError(.tls, "")) { try await link.rest.gitSSHKey() }
+        try copy(certificates.ca, to: file)
+        for _ in 0..<3 { #expect(try await link.rest.gitSSHKey().publicKey == "p") }
+        // One that is no longer trusted isn't, although a connection is still there.
+        try copy(other.ca, to: file)
+        await #expect(throws: ControlPlaneError(.tls, "")) { try await link.rest.gitSSHKey() }
+        unlink(file)
+        await #expect(throws: ControlPlaneError(.configuration, "")) { try await link.rest.gitSSHKey() }
+        try copy(certificates.ca, to: file)
+        #expect(try await link.rest.gitSSHKey().publicKey == "p")
+        await link.shutdown()
+        await #expect(throws: ControlPlaneError(.unreachable, "")) { try await link.rest.gitSSHKey() }
+        #expect(server.requests.count == 4)
+    }
+
+    /// What is under way when the file changes is not ended by that.
+    @Test func aRequestUnderWayOutlivesTheCAFile() async throws {
+        let held = Mutex<StandIn.Connection?>(nil)
+        let answer = #"{"public_key":"p","private_key":"k"}"#
+        let server = try await StandIn(tls: certificates.server("DNS:localhost")) { _, connection in
+            let isFirst = held.withLock { held in
+                guard held == nil else { return false }
+                held = connection
+                return true
+            }
+            if !isFirst { connection.answer(200, answer) }
+        }
+        let (other, directory) = (try Certificates(), try TemporaryDirectory())
+        let file = "\(directory.path)/ca.pem"
+        try copy(certificates.ca, to: file)
+        let link = DialTest.link(try configuration(server, ca: file))
+        let first = Task { try await link.rest.gitSSHKey().publicKey }
+        try await eventually("it is under way") { server.requests.count == 1 }
+        let both =
+            try Data(contentsOf: URL(fileURLWithPath: other.ca))
+            + Data(contentsOf: URL(fileURLWithPath: certificates.ca))
+        try both.write(to: URL(fileURLWithPath: file), options: .atomic)
+        #expect(try await link.rest.gitSSHKey().publicKey == "p")
+        held.withLock { $0 }?.answer(200, answer)
+        #expect(try await first.value == "p")
+        await link.shutdown()
+    }
+
     private func proxied(_ proxy: StandIn, _ url: String, ca: String?) throws -> LinkConfiguration {
         let environment = [
             "https_proxy": "http://user:SECRET@127.0.0.1:\(proxy.port)", "HTTP_PROXY": "127.0.0.1:\(proxy.port)",
@@ -86,6 +147,16 @@ import Testing
         await link.shutdown()
         #expect(proxy.requests.count == 2)
         #expect(proxy.requests.last?.headers["Proxy-Authorization"] == ["Basic dXNlcjpTRUNSRVQ="])
+    }
+
+    /// A connection that breaks below TLS is no fault of TLS.
+    @Test func whatIsNoFaultOfTLSIsNotCalledOne() throws {
+        let server = try ServerAddress("https://coder.example", what: "")
+        #expect(Trust.failure(NIOSSLError.uncleanShutdown, to: server) == nil)
+        #expect(Trust.failure(CancellationError(), to: server) == nil)
+        let refused = Trust.failure(NIOSSLExtraError.failedToValidateHostname, to: server)
+        #expect(refused?.code == .tls && refused?.message.contains("for another host name") == true)
+        #expect(Trust.failure(NIOSSLError.noCertificateToValidate, to: server)?.code == .tls)
     }
 
     @Test func plainHTTPGoesThroughItsProxyToo() async throws {

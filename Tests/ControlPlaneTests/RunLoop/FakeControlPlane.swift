@@ -174,6 +174,8 @@ final class FakeDuties: AgentDuties {
         var crons = 0
         var stops = 0
         var stopScripts = 0
+        /// What shutdown asked for.
+        var order: [String] = []
     }
 
     let seen = Mutex(Seen())
@@ -206,11 +208,20 @@ final class FakeDuties: AgentDuties {
     }
 
     func startCron() async { seen.withLock { $0.crons += 1 } }
-    func stop() async { seen.withLock { $0.stops += 1 } }
-    func endScripts(all: Bool) async {}
+    func stop() async {
+        seen.withLock { seen in
+            seen.stops += 1
+            seen.order.append("no more schedules")
+        }
+    }
+
+    func endScripts(all: Bool) async { seen.withLock { $0.order.append(all ? "end all" : "end start and cron") } }
 
     func runStopScripts() async -> ScriptOutcome {
-        seen.withLock { $0.stopScripts += 1 }
+        seen.withLock { seen in
+            seen.stopScripts += 1
+            seen.order.append("run stop")
+        }
         try? await clock.sleep(stopTakes)
         return stopOutcome
     }

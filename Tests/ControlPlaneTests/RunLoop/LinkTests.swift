@@ -150,8 +150,45 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         // Not run twice at a time.
         #expect(deaf.continuations.read(\.count) == 1)
         #expect(log.count(.error, "still hangs routine=deaf") == 1)
+        let hanging = HealthRegistry.Report(
+            "control plane: hanging since an earlier connection, and not done until it ends: deaf")
+        #expect(life.health.reports().contains(hanging))
+        #expect(life.metric("agent_control_plane_routines_stuck") == "1")
+
+        // Once it ends it does its duty on the connection that there is.
+        let first = deaf.continuations.update { $0.removeFirst() }
+        first.resume()
+        simulation.run(for: .seconds(1))
+        #expect(deaf.continuations.read(\.count) == 1)
+        #expect(log.count(.info, "has ended and is started anew routine=deaf") == 1)
+        #expect(!life.health.reports().contains(hanging))
+        #expect(life.metric("agent_control_plane_routines_stuck") == "0")
+        #expect(server.dials.count == 2)
         #expect(try life.shutdown())
+        #expect(life.metric("agent_control_plane_routines_stuck") == "1")
         for continuation in deaf.continuations.value { continuation.resume() }
+    }
+
+    /// One that stops at shutdown is not started anew during it.
+    @Test func aRoutineThatHungIsLeftAloneOnceShutdownBegan() throws {
+        let simulation = Simulation()
+        let deaf = Deaf()
+        let server = FakeControlPlane(
+            simulation, .init(call: { $0.method == "UpdateStats" && $0.earlier == 0 ? .drop(taken: false) : .answer }))
+        let life = Life(
+            simulation, server, duties: FakeDuties(simulation, stopTakes: .seconds(100)), extra: [deaf])
+        simulation.run(for: .seconds(30))
+        let agent = life.life
+        let delivered = Watched<Bool?>(nil)
+        Task(executorPreference: simulation) {
+            let value = await agent.shutdown()
+            delivered.update { $0 = value }
+        }
+        simulation.run(for: .seconds(10))
+        deaf.continuations.update { $0.removeFirst() }.resume()
+        try simulation.run("shutdown") { delivered.value != nil }
+        #expect(delivered.value == true)
+        #expect(deaf.continuations.read(\.count) == 0)
     }
 
     @Test func appStatusNeedsAConnectionAndAPI28() throws {

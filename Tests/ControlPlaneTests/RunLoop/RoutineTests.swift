@@ -213,6 +213,28 @@ import Testing
         await pool.shutdown()
     }
 
+    /// One unanswered call must not leave a connection of days without monitoring.
+    @Test func aConfigurationThatIsNotAnsweredIsAskedForAgain() async throws {
+        let pool = BlockingPool(threads: 1)
+        let simulation = Simulation()
+        let server = FakeControlPlane(
+            simulation,
+            .init(call: { call in
+                call.method == "GetResourcesMonitoringConfiguration" && call.earlier < 2 ? .hang : .answer
+            }))
+        let life = Life(simulation, server, extra: [ResourcesMonitor(pool: pool, runtime: simulation.runtime())])
+        // Each is given up after 30 s and followed by a minute's wait.
+        simulation.run(for: .seconds(89))
+        #expect(server.count("GetResourcesMonitoringConfiguration") == 1)
+        simulation.run(for: .seconds(90))
+        #expect(server.count("GetResourcesMonitoringConfiguration") == 2)
+        simulation.run(for: .seconds(1_000))
+        #expect(server.count("GetResourcesMonitoringConfiguration") == 3)
+        #expect(server.dials.count == 1)
+        #expect(try life.shutdown())
+        await pool.shutdown()
+    }
+
     @Test func aConfigurationWithoutSenseIsNothing() async throws {
         let pool = BlockingPool(threads: 1)
         for (points, interval, enabled) in [(0, 5, true), (5, 0, true), (-1, -1, true), (5, 5, false)] {

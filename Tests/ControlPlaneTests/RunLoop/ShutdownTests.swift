@@ -108,24 +108,55 @@ private let down = ControlPlaneError(.unreachable, "down")
         #expect(life.server.connections.last?.isOpen == false)
     }
 
-    @Test func oneMoreAttemptIsMadeWhenTheLinkIsDown() throws {
-        for works in [true, false] {
-            let life = try ready()
-            life.server.plan.withLock { $0.dial = { _ in .fail(down) } }
-            life.server.connections.last?.drop()
-            life.simulation.run(for: .seconds(200))
-            let (before, began) = (life.server.dials.count, life.simulation.now)
+    /// Without a connection it is tried again for as long as the budget goes, with short waits.
+    @Test(arguments: [.zero, .seconds(2), nil] as [Duration?])
+    func aLinkThatIsDownIsTriedForTheWholeBudget(_ upAfter: Duration?) throws {
+        let life = try ready()
+        life.server.plan.withLock { $0.dial = { _ in .fail(down) } }
+        life.server.connections.last?.drop()
+        life.simulation.run(for: .seconds(200))
+        let (before, began) = (life.server.dials.count, life.simulation.now)
+        life.server.plan.withLock { plan in
             // Whatever attempts fall into the time of the stop scripts fail.
-            life.server.plan.withLock { plan in
-                plan.dial = { [duties = life.duties] _ in
-                    works && duties.counts.stopScripts == 1 ? .connect : .fail(down)
-                }
+            plan.dial = { [duties = life.duties, simulation = life.simulation] _ in
+                guard duties.counts.stopScripts == 1, let upAfter else { return .fail(down) }
+                return simulation.now - began >= upAfter ? .connect : .fail(down)
             }
-            #expect(try life.shutdown() == works)
-            #expect(life.server.dials.count == before + 1)
-            #expect(life.simulation.now - began < .seconds(1))
-            #expect(life.server.states == upToReady + (works ? [.shuttingDown, .off] : []))
         }
+        #expect(try life.shutdown() == (upAfter != nil))
+        let took = life.simulation.now - began
+        // At once, and after 100 ms, 200 ms, 400 ms …: 5 s have room for six.
+        #expect(life.server.dials.count == before + (upAfter == nil ? 6 : upAfter == .zero ? 1 : 6))
+        #expect(upAfter == nil ? took >= .seconds(5) : took < (upAfter ?? .zero) + .seconds(2))
+        #expect(took < .seconds(6))
+        #expect(life.server.states == upToReady + (upAfter != nil ? [.shuttingDown, .off] : []))
+    }
+
+    /// A refusal will hardly change in five seconds.
+    @Test func aRefusalEndsTheDelivery() throws {
+        let life = try ready()
+        life.server.plan.withLock { $0.dial = { _ in .fail(ControlPlaneError(.http(401), "who are you?")) } }
+        life.server.connections.last?.drop()
+        life.simulation.run(for: .seconds(200))
+        let (before, began) = (life.server.dials.count, life.simulation.now)
+        #expect(try life.shutdown() == false)
+        #expect(life.server.dials.count <= before + 2)
+        #expect(life.simulation.now - began < .seconds(1))
+    }
+
+    /// Losing the connection again and again costs nothing but time.
+    @Test(arguments: [2, 4], [true, false]) func lossesDuringDeliveryAreMadeGood(_ losses: Int, _ taken: Bool) throws {
+        let life = try ready()
+        life.server.plan.withLock {
+            $0.call = { call in
+                call.method == "UpdateLifecycle" && call.connection <= losses ? .drop(taken: taken) : .answer
+            }
+        }
+        let began = life.simulation.now
+        #expect(try life.shutdown())
+        #expect(life.simulation.now - began < .seconds(5))
+        #expect(life.server.acknowledged == upToReady + [.shuttingDown, .off])
+        #expect(life.server.dials.count == losses + 1)
     }
 
     @Test func aHangingAttemptAtShutdownIsGivenUp() throws {
@@ -144,6 +175,13 @@ private let down = ControlPlaneError(.unreachable, "down")
         }
         #expect(try life.shutdown())
         #expect(life.server.states == upToReady + [.shuttingDown, .off])
+    }
+
+    /// A scheduled run would otherwise outlive its life and its reports.
+    @Test func scriptsEndInOrder() throws {
+        let life = try ready()
+        #expect(try life.shutdown())
+        #expect(life.duties.counts.order == ["no more schedules", "end start and cron", "run stop", "end all"])
     }
 
     @Test func whatTheControlPlaneDoesNotOfferIsNotWaitedFor() throws {
@@ -270,6 +308,34 @@ extension ShutdownTests {
         let asked = stream.asked.value
         #expect(
             zip(asked, asked.dropFirst()).map { $1 - $0 } == [.milliseconds(1_100), .milliseconds(1_200), .seconds(11)])
+    }
+
+    /// A signal may come while the first life is still being put together.
+    @Test func aSignalBeforeTheFirstLifeEndsInOrder() throws {
+        let simulation = Simulation()
+        let server = FakeControlPlane(simulation)
+        let order = Mutex<[String]>([])
+        let mayGoOn = Watched(false)
+        let agent = ControlPlaneAgent(
+            runtime: simulation.runtime(), reinit: nil,
+            stopAcceptingWork: { order.withLock { $0.append("stop") } },
+            closeLocal: { order.withLock { $0.append("close") } },
+            makeLife: {
+                order.withLock { $0.append("make") }
+                _ = try? await mayGoOn.first { $0 ? true : nil }
+                return Life(simulation, server, runs: false).life
+            })
+        let run = Task(executorPreference: simulation) { try await agent.run() }
+        try simulation.run("it is being made") { order.withLock { $0 } == ["make"] }
+        #expect(try simulation.run("shutdown") { await agent.shutdown() })
+        #expect(order.withLock { $0 } == ["make", "stop", "close"])
+        mayGoOn.update { $0 = true }
+        #expect(try simulation.run("end") { (try? await run.value) != nil })
+        #expect(agent.delivered == true && agent.life == nil)
+        #expect(server.dials.isEmpty)
+        // A second signal finds it over.
+        #expect(try simulation.run("again") { await agent.shutdown() })
+        #expect(order.withLock { $0 } == ["make", "stop", "close"])
     }
 
     @Test func aServiceGroupsGracefulShutdownIsOrderly() async throws {

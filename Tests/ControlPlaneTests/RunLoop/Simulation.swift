@@ -69,10 +69,10 @@ final class Simulation: TaskExecutor {
         let clock = clock
         return LinkRuntime(
             clock: AgentClock(clock),
-            wall: WallClock {
+            wall: {
                 let now = clock.now.offset.components
-                return Google_Protobuf_Timestamp(
-                    seconds: 1_800_000_000 + now.seconds, nanos: Int32(now.attoseconds / 1_000_000_000))
+                return WallTime(
+                    seconds: 1_800_000_000 + now.seconds, nanoseconds: Int32(now.attoseconds / 1_000_000_000))
             },
             random: { fraction }, executor: self, logger: logger)
     }

@@ -1,0 +1,110 @@
+import AgentCore
+import AgentProto
+import AgentTestSupport
+import FoundationEssentials
+import NIOPosix
+import Testing
+
+@testable import ControlPlane
+@testable import ControlPlaneSimulator
+
+/// A whole life with real sockets and real scripts against the simulator, through a network that fails.
+/// Waits between attempts take no time, so that hundreds of drops don't either.
+final class SocketLife: Sendable {
+    let fixture: DutyFixture
+    let server: SimulatorServer
+    let proxy: FaultProxy
+    let life: AgentLife
+    let log = LogLines()
+    private let link: Link
+    private let run: Task<Void, Never>
+
+    var recording: Recording { server.recorder.recording }
+
+    init(scripts: [Coder_Agent_V2_WorkspaceAgentScript], cuts: [FaultProxy.Cut] = []) async throws {
+        let group = MultiThreadedEventLoopGroup.singleton
+        let clock = AgentClock(EventLoopClock(group: group))
+        let fixture = try DutyFixture()
+        self.fixture = fixture
+        var manifest = Coder_Agent_V2_Manifest()
+        manifest.agentID = Data(1...16)
+        manifest.workspaceID = Data(17...32)
+        manifest.agentName = "main"
+        manifest.directory = fixture.home
+        manifest.scripts = scripts
+        var service = AgentService.Configuration(manifest: SimulatedManifest(manifest))
+        service.statsInterval = .seconds(1)
+        server = try await SimulatorServer.start(
+            configuration: .init(token: Secret(testToken)),
+            service: AgentService(configuration: service, recorder: Recorder(clock: clock), clock: clock),
+            group: group)
+        proxy = try await FaultProxy.start(to: try #require(server.address), group: group)
+        proxy.cutNext(cuts)
+        link = DialTest.link(try DialTest.configuration("http://127.0.0.1:\(proxy.port)"), clock: clock)
+        let runtime = LinkRuntime(clock: clock, random: { 0 }, executor: fixture.executor, logger: log.logger)
+        let duties = WorkspaceDuties(
+            context: fixture.context, scripts: fixture.scripts, metadata: fixture.metadata,
+            daemonEnvironment: ["HOME": fixture.home], current: CurrentManifest(), logger: log.logger)
+        let (logs, reports) = (fixture.logs, fixture.reports)
+        let life = AgentLife(
+            identity: .init(version: "v1.2.3", subsystems: []), dialler: link.dialler, duties: duties,
+            prober: FakeProber(),
+            routines: [
+                FetchAnnouncementBanners(AnnouncementBanners(), runtime: runtime),
+                ClosableRoutine(
+                    LogSender(store: logs, clock: clock), close: { logs.close() }, isEmpty: { logs.isEmpty }),
+                ClosableRoutine(
+                    ScriptReporter(reports: reports), close: { reports.close() }, isEmpty: { reports.isEmpty }),
+                ReportConnections(ConnectionReports(runtime: runtime, metrics: fixture.metrics)),
+                ReportStats(source: NoConnections(), metrics: fixture.metrics, runtime: runtime),
+            ],
+            runtime: runtime, metrics: fixture.metrics, health: HealthRegistry())
+        self.life = life
+        run = Task(executorPreference: fixture.executor) { await life.run() }
+    }
+
+    /// Shuts down and ends everything.
+    /// - Returns: whether all was delivered.
+    func end() async throws -> Bool {
+        let delivered = await life.shutdown()
+        await run.value
+        await link.shutdown()
+        try await eventually("the network is idle") { proxy.open == 0 && server.open == 0 }
+        await proxy.stop()
+        await server.stop()
+        await fixture.end()
+        return delivered
+    }
+
+    /// Sockets of this machine that have one of our ports and are not merely waiting for stray packets.
+    func sockets() -> [String] {
+        let ports = [proxy.port, server.address?.port ?? 0].map { ":" + String($0, radix: 16, uppercase: true) }
+        return ["/proc/net/tcp", "/proc/net/tcp6"].flatMap { path in
+            (readTextFile(path) ?? "").split(separator: "\n").map(String.init).filter { line in
+                let fields = line.split(separator: " ")
+                // State 06 is TIME_WAIT, 0A the listener.
+                guard fields.count > 3, fields[3] != "06", fields[3] != "0A" else { return false }
+                return ports.contains { fields[1].hasSuffix($0) || fields[2].hasSuffix($0) }
+            }
+        }
+    }
+}
+
+extension Recording {
+    /// Lifecycle states in the order in which they arrived; one that came again, since its answer was lost,
+    /// once.
+    var statesOnce: [Coder_Agent_V2_Lifecycle.State] {
+        var states: [Coder_Agent_V2_Lifecycle.State] = []
+        for state in requests(AgentAPI.updateLifecycle).map(\.lifecycle.state) where states.last != state {
+            states.append(state)
+        }
+        return states
+    }
+
+    /// Lines of script output. A batch whose answer was lost comes again as it was, and counts once.
+    var linesOnce: [String] {
+        let batches = requests(AgentAPI.batchCreateLogs)
+        return batches.enumerated().filter { $0.offset == 0 || batches[$0.offset - 1] != $0.element }
+            .flatMap { $0.element.logs.map(\.output) }
+    }
+}
