@@ -1,5 +1,5 @@
 /// What bounds the git watcher, and what happens at each bound (spec: git watcher, limits).
-package enum GitWatchLimits {
+public enum GitWatchLimits {
     /// A larger file is not diffed: headers and one line.
     static let fileBytes = 2 << 20
     /// A file whose diff is longer becomes headers and one line.
@@ -26,6 +26,10 @@ package enum GitWatchLimits {
     /// Untracked files with attributes that only git understands, each of which costs a process;
     /// the others are taken as they are.
     static let filesByCLI = 200
+    /// Submodules that are looked into; with more, only their commits are compared.
+    static let submodules = 200
+    /// Submodules in one index; more fail the scan.
+    static let listedLinks = 10_000
     /// Repositories watched at once; paths in further ones are not followed, which the client is told.
     static let repositories = 200
     /// Connections at once; the next gets 429.
@@ -37,6 +41,8 @@ package enum GitWatchLimits {
     static let workerAddressSpace: UInt64 = 16 << 30
     /// Bytes of packs that libgit2 keeps mapped.
     static let mappedPackBytes = 512 << 20
+    /// How long thread and worker outlive the last connection.
+    public static let idleTime = Duration.seconds(60)
     /// A scan that takes longer is ended together with the worker.
     static let scanSeconds = 120
     /// A git process that takes longer is ended.

@@ -56,6 +56,17 @@ import Testing
         return stage
     }
 
+    /// What is known is offered; nobody looks again because of another connection.
+    @Test func anotherConnectionCostsNoScan() async {
+        let first = session()
+        var stage = watching(first)
+        let others = (0..<9).map { _ in session() }
+        for other in others { stage.run(.seconds(5)) { $0.attach(other, paths: ["/r/a"], now: .seconds(5)) } }
+        stage.run(.seconds(8))
+        #expect(stage.requests.isEmpty && stage.core.scanCount == 2)
+        for other in others { #expect(await other.next()?.count == 1) }
+    }
+
     @Test func fromPathToSnapshot() async {
         let session = session()
         var stage = watching(session)
@@ -121,6 +132,22 @@ import Testing
         #expect(stage.requests.isEmpty)
         stage.run(.seconds(41)) { $0.touched(["/r/a"], chats: [chat], now: .seconds(41)) }
         #expect(stage.requests.map(\.kind) == [.resolve])
+    }
+
+    @Test func aRootThatMayBeBackIsLookedAtAgain() async {
+        let session = session()
+        var stage = watching(session)
+        _ = await session.next()
+        stage.run(.seconds(3)) { $0.changedEverything("/r", listAll: true, now: .seconds(3)) }
+        stage.run(.seconds(4))
+        stage.run(.milliseconds(4010)) { $0.refresh(chats: [chat], now: .milliseconds(4010)) }
+        stage.answer(.milliseconds(4020), .failed(ScanError(.gone, "gone")))
+        #expect(stage.core.repositories.count == 1)
+        stage.run(.milliseconds(5010))
+        #expect(stage.requests.map(\.kind) == [.scan])
+        stage.answer(.milliseconds(5020), .failed(ScanError(.gone, "gone")))
+        #expect(await session.next()?.first?.contains(#""removed":true"#) == true)
+        #expect(stage.core.repositories.isEmpty)
     }
 
     @Test func aSlowClientHoldsTheNewestOnly() async {

@@ -98,7 +98,21 @@ enum TestLibgit {
             // libgit2 takes a file that a nested rule takes back for ignored.
             if example.name != "ignore rules" { expectSame(got, want, "without git") }
         }
+        // To its end, which a repository that turns out to be the CLI's would not let it reach.
+        _ = try? CLIListing.Pending(scene.command, tree.root, tracked: Discovery.isBorn(tree)).finish()
         #expect(access("\(scene.directory.path)/ran", F_OK) != 0, "a program of the repository ran")
+    }
+
+    /// With `diff.submodule = diff` git starts another git for the submodule, which `--no-ext-diff` does not reach.
+    @Test func aSubmodulesDiffProgramDoesNotRun() throws {
+        let scene = try Scene(
+            "mk s; echo 1 > f; ci; cd ..; mk r; git submodule --quiet add ../s sub; ci; git config diff.submodule diff; cd sub; echo 2 > f; ci; git config diff.external \"touch $PWD/../../ran\"; echo 3 > f"
+        )
+        let tree = try #require(Discovery.workTree(at: scene.root))
+        let text = String(
+            decoding: try CLIRepository(command: scene.command, tree: tree).snapshot().diff, as: UTF8.self)
+        #expect(text.contains("+Subproject commit ") && text.hasSuffix("-dirty\n"))
+        #expect(access("\(scene.directory.path)/ran", F_OK) != 0, "a program of the submodule ran")
     }
 
     /// Edits that the scanner is told of by name, against a scan of everything by git.

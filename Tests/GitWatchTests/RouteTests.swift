@@ -6,6 +6,9 @@ import Testing
 
 /// The route of a real daemon, over a real socket.
 @Suite struct RouteTests {
+    /// Not the one that all share: a client that waits for its turn there answers no pings and is closed.
+    private static let executor = BlockingExecutor(threads: 4)
+
     private func open(_ daemon: DaemonProcess, _ query: String) throws -> RawConnection {
         let connection = try daemon.connect()
         try connection.send(
@@ -19,7 +22,7 @@ import Testing
         try connection.send(Data([0x80 | opcode, 0x80 | UInt8(text.utf8.count), 0, 0, 0, 0] + Array(text.utf8)))
     }
 
-    /// The next message that is no ping; the code of a close in the text.
+    /// The next message; pings are answered. The code of a close in the text.
     private func receive(_ connection: RawConnection) throws -> String {
         while true {
             let head = [UInt8](try connection.receive(exactly: 2))
@@ -29,6 +32,9 @@ import Testing
             }
             let payload = [UInt8](try connection.receive(exactly: count))
             if head[0] & 15 == 8 { return "close \(Int(payload[0]) << 8 | Int(payload[1]))" }
+            if head[0] & 15 == 9 {
+                try connection.send(Data([0x8A, 0x80 | UInt8(payload.count), 0, 0, 0, 0] + payload))
+            }
             if head[0] & 15 == 1 { return String(decoding: payload, as: UTF8.self) }
         }
     }
@@ -44,7 +50,7 @@ import Testing
     }
 
     @Test func servesAChat() async throws {
-        try await withTaskExecutorPreference(BlockingExecutor.shared) {
+        try await withTaskExecutorPreference(Self.executor) {
             let scene = try Scene("mk r; echo 1 > a; ci; echo 2 > a")
             let daemon = try DaemonProcess(environment: scene.environment)
             let (parent, child) = (UUID(), UUID())
@@ -84,8 +90,42 @@ import Testing
         }
     }
 
+    /// In a user namespace, which has a limit of its own: the kernel refuses watches long before our budget
+    /// is used up, and nobody else suffers.
+    @Test(.enabled(if: RouteTests.mayUnshare, "user namespaces are not allowed here"))
+    func theKernelRefusesWatches() async throws {
+        try await withTaskExecutorPreference(Self.executor) {
+            let scene = try Scene("mk r; mkdir b c d; for f in a b/a c/a d/a; do echo 1 > $f; done; ci; echo 2 > b/a")
+            let limited = "echo 3 > /proc/sys/user/max_inotify_watches && exec \"$@\""
+            let daemon = try DaemonProcess(
+                environment: scene.environment, wrapper: ["unshare", "-Ur", "sh", "-c", limited, "sh"])
+            let chat = UUID()
+            let connection = try open(daemon, "?chat_id=\(chat)")
+            try touch(daemon, scene.root, chat, UUID())
+            #expect(try receive(connection).contains("+2\\n"))
+            try await eventually("health says so") {
+                try daemon.connect().request("GET", "/healthz").text.contains(
+                    "\(scene.root) is polled every 30 s: fs.inotify.max_user_watches is used up")
+            }
+            #expect(try daemon.metric("agent_git_repositories_polled") == 1)
+            #expect(try daemon.metric("agent_git_watches") == 0)
+            try scene.run("echo 3 > c/a")
+            try send(connection, #"{"type":"refresh"}"#)
+            #expect(try receive(connection).contains("+3\\n"))
+            // Without events only the poll can see this one.
+            try scene.run("echo 4 > d/a")
+            #expect(try receive(connection).contains("+4\\n"))
+            #expect(try await daemon.stop() == 0)
+        }
+    }
+
+    private static var mayUnshare: Bool {
+        (try? CommandResult.of(["unshare", "-Ur", "sh", "-c", "echo 3 > /proc/sys/user/max_inotify_watches"]))?.code
+            == 0
+    }
+
     @Test func theCommandPrintsDiffs() async throws {
-        try await withTaskExecutorPreference(BlockingExecutor.shared) {
+        try await withTaskExecutorPreference(Self.executor) {
             let scene = try Scene("mk r; echo 1 > a; ci; echo 2 > a")
             let daemon = try DaemonProcess(environment: scene.environment)
             let result = try CommandResult.of([

@@ -15,7 +15,7 @@ final class GitEngine {
     }
 
     private let owner: GitWatcher
-    private var core = WatchCore()
+    private var core: WatchCore
     private var watches: FileWatches
     private var worker: Worker?
     private var generation = 0
@@ -26,6 +26,7 @@ final class GitEngine {
 
     init(_ owner: GitWatcher) {
         self.owner = owner
+        core = WatchCore(idleTime: owner.configuration.idleTime)
         watches = FileWatches(budget: owner.configuration.watchBudget)
     }
 
@@ -93,6 +94,8 @@ final class GitEngine {
     }
 
     private func send(_ request: WorkerRequest) {
+        // What a worker owed when it was ended would start the next one, which is ended in turn, without end.
+        if stopping { return }
         if worker == nil, !startWorker() { return }
         worker?.outgoing += WorkerFrames.encode(request)
         flush()

@@ -14,15 +14,21 @@ public final class GitWatcher: PathStore, Service {
         public var worker: Command
         /// inotify watches in all; nil is half of fs.inotify.max_user_watches.
         public var watchBudget: Int?
+        /// How long thread and worker outlive the last connection, and the worker the last repository.
+        public var idleTime: Duration
         /// Seconds since 1970.
         public var wallSeconds: @Sendable () -> Int64
 
         public init(
             executable: String, environment: [String: String], watchBudget: Int? = nil,
+            idleTime: Duration = GitWatchLimits.idleTime,
             wallSeconds: @escaping @Sendable () -> Int64 = { Int64(Glibc.time(nil)) }
         ) {
-            worker = Command(arguments: [executable, GitWorker.command], environment: environment, workdir: "/")
+            // Nobody would read the report of a crash, and until it is made nothing is scanned.
+            let own = environment.merging(["SWIFT_BACKTRACE": "enable=no"]) { _, new in new }
+            worker = Command(arguments: [executable, GitWorker.command], environment: own, workdir: "/")
             self.watchBudget = watchBudget
+            self.idleTime = idleTime
             self.wallSeconds = wallSeconds
         }
     }

@@ -40,6 +40,9 @@ struct RepositoryMonitor: Equatable {
 
     var isScanning: Bool { current != nil }
 
+    /// Whether something happened since the last scan began.
+    var isTriggered: Bool { due != nil }
+
     mutating func trigger(_ trigger: Trigger, now: Duration) {
         var earliest = now
         switch trigger {

@@ -51,6 +51,9 @@ struct WatchCore {
     private var lastUse: Duration = .zero
     private(set) var scanCount = 0
     private(set) var crashCount = 0
+    private let idleTime: Duration
+
+    init(idleTime: Duration = GitWatchLimits.idleTime) { self.idleTime = idleTime }
 
     /// What there is to do since the last call.
     mutating func takeActions() -> [Action] {
@@ -279,7 +282,12 @@ struct WatchCore {
         case .unchanged: entry = repositories[root]?.entry
         case .failed(let error):
             switch error.code {
-            case .gone: return removed(root, now: now)
+            case .gone:
+                guard repositories[root]?.monitor.isTriggered == true else { return removed(root, now: now) }
+                // Something happened since this scan began, such as another repository put in its place, which
+                // nobody would look for once it is forgotten: the scan that is due tells.
+                repositories[root]?.monitor.finished()
+                return
             case .transient: repositories[root]?.monitor.failedInPassing(now: now)
             case .needsCLI, .refused, .failed:
                 if repositories[root]?.saidErrors.insert(error.description).inserted == true {
@@ -341,11 +349,11 @@ struct WatchCore {
     }
 
     private func isWorkerIdle(now: Duration) -> Bool {
-        repositories.isEmpty && worker.owed.isEmpty && now >= lastUse + WorkerSupervisor.idleTime
+        repositories.isEmpty && worker.owed.isEmpty && now >= lastUse + idleTime
     }
 
     private func isIdle(now: Duration) -> Bool {
-        sessions.isEmpty && now >= idleSince + WorkerSupervisor.idleTime
+        sessions.isEmpty && now >= idleSince + idleTime
     }
 
     /// Nothing left to do: the thread may end.
@@ -357,8 +365,8 @@ struct WatchCore {
         if !worker.isUp { all = all.map { max($0, worker.notBefore) } }
         if let owed = worker.deadline { all.append(owed) }
         if !deferred.isEmpty { all.append(worker.notBefore) }
-        if sessions.isEmpty { all.append(idleSince + WorkerSupervisor.idleTime) }
-        if worker.isUp, repositories.isEmpty, worker.owed.isEmpty { all.append(lastUse + WorkerSupervisor.idleTime) }
+        if sessions.isEmpty { all.append(idleSince + idleTime) }
+        if worker.isUp, repositories.isEmpty, worker.owed.isEmpty { all.append(lastUse + idleTime) }
         return all.min()
     }
 

@@ -16,7 +16,6 @@ struct WorkerSupervisor {
         var restart: Duration
     }
 
-    static let idleTime = Duration.seconds(60)
     static let window = Duration.seconds(60)
     static let pause = Duration.seconds(60)
 

@@ -18,8 +18,15 @@ enum CLIListing {
             let output = Output()
             var runs = [GitCommand.collecting(CLIListing.untracked) { output.others = $0 }]
             if tracked {
-                let arguments = ["diff", "--raw", "-z", "--no-renames", "--no-abbrev", "HEAD"]
-                runs.append(GitCommand.collecting(arguments) { output.raw = $0 })
+                // git compares content where a file is as young as the index, and converts it for that.
+                // libgit2 does not see all that git calls configuration, so git is asked.
+                let listed = try command.collect(["config", "-z", "--list"], in: root)
+                guard listed.ended.status == 0 else { throw CLIListing.failure(listed.ended) }
+                let safe = try CLIRepository.overrides(CLIRepository.facts(listed.output).filters)
+                let arguments = [
+                    "diff", "--raw", "-z", "--no-renames", "--no-abbrev", "--ignore-submodules=all", "HEAD",
+                ]
+                runs.append(GitCommand.collecting(safe + arguments) { output.raw = $0 })
             }
             processes = try command.begin(runs, in: root)
             self.output = output

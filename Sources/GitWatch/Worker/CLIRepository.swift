@@ -9,9 +9,11 @@ struct CLIRepository {
     /// What a person would type, whose output is the contract (spec: git watcher).
     private static let diff = ["diff", "--full-index", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames"]
 
-    private struct Facts {
+    struct Facts {
         var origin = ""
         var filters: Set<String> = []
+        /// How differences of submodules are shown; "" is git's own way.
+        var submodules = ""
         var mnemonicPrefix = false
         var noPrefix = false
     }
@@ -20,27 +22,37 @@ struct CLIRepository {
         var settings: [UInt8] = []
         var head: [UInt8] = []
         var branchName: [UInt8] = []
+        let links = GitLinks()
         let first = try command.run(
             [
                 GitCommand.collecting(["config", "-z", "--list"]) { settings = $0 },
                 GitCommand.collecting(["rev-parse", "-q", "--verify", "HEAD^{commit}"]) { head = $0 },
                 GitCommand.collecting(["symbolic-ref", "-q", "HEAD"]) { branchName = $0 },
+                links.run,
             ], in: tree.root)
-        if let config = first.first, config.status != 0 { throw CLIListing.failure(config) }
+        for ended in [first.first, first.last] {
+            if let ended, ended.status != 0 { throw CLIListing.failure(ended) }
+        }
         // Only a repository that git refuses fails here with words.
         if let parse = first.dropFirst().first, parse.status != 0, !parse.errors.isEmpty {
             throw CLIListing.failure(parse)
         }
-        let facts = facts(settings)
+        let facts = Self.facts(settings)
         var base = String(decoding: head.prefix { $0 != 10 }, as: UTF8.self)
         if base.isEmpty { base = try emptyTree() }
 
-        let safe = try overrides(facts.filters.union(submoduleFilters()))
+        let inside = try links.filters(command, tree.root)
+        let safe = try Self.overrides(facts.filters.union(inside ?? []))
+        var diff = Self.diff
+        // Who cannot be asked for their filters are not looked into.
+        if inside == nil { diff.append("--ignore-submodules=dirty") }
+        // `diff` starts another git, which runs what the submodule names.
+        diff.append("--submodule=\(facts.submodules == "log" ? "log" : "short")")
         let collector = CLIDiff(root: tree.root)
         var others: [UInt8] = []
         let second = try command.run(
             [
-                GitCommand.Run(arguments: safe + Self.diff + [base, "--"], output: collector.feed),
+                GitCommand.Run(arguments: safe + diff + [base, "--"], output: collector.feed),
                 GitCommand.collecting(CLIListing.untracked) { others = $0 },
             ], in: tree.root)
         for ended in second where ended.status != 0 { throw CLIListing.failure(ended) }
@@ -143,7 +155,8 @@ struct CLIRepository {
         return String(decoding: answer.output.prefix { $0 != 10 }, as: UTF8.self)
     }
 
-    private func facts(_ bytes: [UInt8]) -> Facts {
+    /// - Parameter bytes: what `git config -z --list` says.
+    static func facts(_ bytes: [UInt8]) -> Facts {
         var facts = Facts()
         for entry in bytes.split(separator: 0) {
             let parts = entry.split(separator: 10, maxSplits: 1)
@@ -151,9 +164,10 @@ struct CLIRepository {
             let value = parts.count > 1 ? String(decoding: parts[1], as: UTF8.self) : ""
             if name == "remote.origin.url" { facts.origin = value }
             let isOn = parts.count < 2 || ["true", "yes", "on", "1"].contains(value.lowercased())
+            if name == "diff.submodule" { facts.submodules = value }
             if name == "diff.mnemonicprefix" { facts.mnemonicPrefix = isOn }
             if name == "diff.noprefix" { facts.noPrefix = isOn }
-            if let filter = Self.filter(name) { facts.filters.insert(filter) }
+            if let filter = filter(name) { facts.filters.insert(filter) }
         }
         return facts
     }
@@ -164,29 +178,8 @@ struct CLIRepository {
         return name.isEmpty ? nil : String(name)
     }
 
-    /// git looks into submodules with their own configuration, whose filters must not run either.
-    private func submoduleFilters() throws -> Set<String> {
-        var found: Set<String> = []
-        var waiting = ["\(tree.commonDirectory)/modules"]
-        var looked = 0
-        while let directory = waiting.popLast(), looked < 1_000 {
-            looked += 1
-            let config = "\(directory)/config"
-            if access(config, R_OK) == 0 {
-                let listed = try command.collect(["config", "-z", "--includes", "-f", config, "--list"], in: tree.root)
-                found.formUnion(facts(listed.output).filters)
-                if access("\(directory)/modules", F_OK) == 0 { waiting.append("\(directory)/modules") }
-            } else {
-                for name in directoryEntries(directory) where Discovery.isDirectory("\(directory)/\(name)") {
-                    waiting.append("\(directory)/\(name)")
-                }
-            }
-        }
-        return found
-    }
-
     /// An empty program is none (git's convert.c); what is required is not, or git would refuse.
-    private func overrides(_ filters: Set<String>) throws -> [String] {
+    static func overrides(_ filters: Set<String>) throws -> [String] {
         // From 2 MiB on git only says that files differ, and we say why nothing is shown.
         var arguments = ["-c", "core.bigFileThreshold=\(GitWatchLimits.fileBytes)"]
         for name in filters.sorted() {
