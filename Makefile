@@ -1,6 +1,6 @@
 # workspace-agent. `make run` and `make test` work on a fresh Debian with Swift 6.3.
 SWIFT ?= swift
-RELEASE_FLAGS = -c release --static-swift-stdlib --product workspace-agent -Xlinker -s
+RELEASE_FLAGS = -c release --static-swift-stdlib --product workspace-agent -Xlinker -s -Xlinker --no-export-dynamic
 RELEASE = .build/release/workspace-agent
 ADDRESS ?= 127.0.0.1:7717
 PREFIX ?= /usr/local
@@ -30,12 +30,14 @@ bench: build
 	$(SWIFT) build -c release --package-path Benchmarks --product BoundaryBench
 	$(SWIFT) build -c release --package-path Benchmarks --product LinkBench
 	$(SWIFT) build -c release --package-path Benchmarks --product GitBench
+	$(SWIFT) build -c release --package-path Benchmarks --product DesktopBench
 	Benchmarks/.build/release/ProcessBench $(RELEASE)
 	Benchmarks/.build/release/SocketBench
 	Benchmarks/.build/release/YamuxBench
 	Benchmarks/.build/release/BoundaryBench
 	Benchmarks/.build/release/LinkBench $(RELEASE)
 	Benchmarks/.build/release/GitBench $(RELEASE)
+	Benchmarks/.build/release/DesktopBench $(RELEASE) Tests/Fixtures/portabledesktop
 
 proto: deps-proto
 	scripts/proto.sh

@@ -20,6 +20,7 @@ let package = Package(
         .library(name: "ControlPlane", targets: ["ControlPlane"]),
         .library(name: "ControlPlaneSimulator", targets: ["ControlPlaneSimulator"]),
         .library(name: "BoundaryLog", targets: ["BoundaryLog"]),
+        .library(name: "Desktop", targets: ["Desktop"]),
     ],
     dependencies: [
         // `traits: []` keeps full Foundation out of the binary: see docs/decisions.md.
@@ -212,6 +213,25 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        // Headers of libvncclient, libpng and libxkbcommon; loaded at the first use of the desktop.
+        .target(name: "CDesktop", linkerSettings: [.linkedLibrary("dl")]),
+        .target(
+            name: "Desktop",
+            dependencies: [
+                "AgentCore",
+                "AgentHTTP",
+                "CDesktop",
+                "CPlatform",
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "HTTPTypes", package: "swift-http-types"),
+                .product(name: "DequeModule", package: "swift-collections"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+            ],
+            swiftSettings: strict
+        ),
         .executableTarget(
             name: "WorkspaceAgent",
             dependencies: [
@@ -221,6 +241,7 @@ let package = Package(
                 "AgentProto",
                 "AgentSocket",
                 "BoundaryLog",
+                "Desktop",
                 "GitWatch",
                 "CPlatform",
                 "ControlPlane",
@@ -246,6 +267,7 @@ let package = Package(
             name: "AgentCoreTests",
             dependencies: [
                 "AgentCore", "AgentTestSupport", "CPlatform",
+                .product(name: "NIOEmbedded", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOCore", package: "swift-nio"),
             ],
@@ -380,6 +402,25 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
+            ],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "DesktopTests",
+            dependencies: [
+                "AgentCore",
+                "AgentHTTP",
+                "AgentProc",
+                "AgentTestSupport",
+                "CDesktop",
+                "CPlatform",
+                "Desktop",
+                // Built for the tests that run the daemon.
+                "WorkspaceAgent",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "HTTPTypes", package: "swift-http-types"),
             ],
             swiftSettings: strict
         ),

@@ -42,6 +42,9 @@ struct AgentCommand: ParsableCommand {
     @OptionGroup(title: "Boundary logs")
     var boundary: BoundaryOptions
 
+    @Option(help: "Directory of noVNC, for the desktop's viewer; default /usr/share/novnc. [WORKSPACE_AGENT_NOVNC_DIR]")
+    var novncDir: String?
+
     @Option(help: "Directory for state. [WORKSPACE_AGENT_STATE_DIR]")
     var stateDir: String?
 

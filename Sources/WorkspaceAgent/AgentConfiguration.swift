@@ -2,6 +2,7 @@ import AgentCore
 import AgentProc
 import AgentSocket
 import BoundaryLog
+import Desktop
 import Glibc
 import Logging
 import NIOCore
@@ -78,6 +79,8 @@ struct AgentConfiguration: Sendable {
     /// nil takes no boundary logs.
     var boundarySocket: String?
     var boundarySocketMode: UInt32
+    /// Where noVNC is, for the desktop's viewer.
+    var novncDirectory: String
     /// What was wrong but can be lived with; logged at start.
     var warnings: [String] = []
 
@@ -163,6 +166,10 @@ struct AgentConfiguration: Sendable {
             throw ConfigurationError("--boundary-log-proxy-socket-mode: \"\(mode)\" is no octal mode up to 0777")
         }
         boundarySocketMode = bits
+        novncDirectory = present(command.novncDir, "WORKSPACE_AGENT_NOVNC_DIR") ?? ViewerFiles.defaultDirectory
+        guard novncDirectory.hasPrefix("/") else {
+            throw ConfigurationError("--novnc-dir: \"\(novncDirectory)\" must be an absolute path")
+        }
         readPriority()
     }
 

@@ -109,6 +109,13 @@ enum Daemon {
             configuration, stateLock.problem, processes, pool, executor, clock,
             side?.environment ?? EnvironmentBuilder(base: configuration.environment), current, git, metrics, health,
             logger)
+        let desktop = DesktopParts(
+            .init(
+                configuration: configuration,
+                environment: side?.environment ?? EnvironmentBuilder(base: configuration.environment),
+                manager: manager, runner: processes.commands, pool: pool, executor: executor, metrics: metrics,
+                health: health, logger: logger, clock: clock,
+                directory: { current?.snapshot?.directory ?? configuration.directory }))
         let routes = AgentRoutes()
         CoreRoutes(
             health: health, metrics: metrics, ports: ListeningPorts(pool: pool),
@@ -123,13 +130,16 @@ enum Daemon {
         ).add(to: routes)
         ProcessRoutes(manager: manager, pool: pool).add(to: routes)
         GitWatchRoutes(watcher: git).add(to: routes)
+        desktop.add(to: routes)
 
-        let service = HTTPService(routes: routes, metrics: metrics, logger: logger)
+        let trimmer = MemoryTrimmer(group.next())
+        let service = HTTPService(routes: routes, metrics: metrics, logger: logger) { trimmer.noteActivity() }
         let server = HTTPServer(service: service, group: group, logger: logger) {
             manager.beginShutdown()
+            desktop.session.beginShutdown()
             systemd.stopping()
         }
-        var listeners = Listeners()
+        var listeners = Listeners(page: desktop.viewer.page)
         var extra: [any Service] = []
         defer { listeners.token?.remove() }
         do {
@@ -145,7 +155,7 @@ enum Daemon {
             throw error
         }
         var services: [any Service] = [
-            git, ProcessService(manager: manager, commands: processes.commands), server,
+            git, ProcessService(manager: manager, commands: processes.commands), desktop.service, server,
         ]
         services += extra
 
@@ -185,11 +195,15 @@ enum Daemon {
             metadata: ["instance": "\(service.instance.lowercased)", "pid": "\(getpid())"])
         systemd.ready("Listening on \(addresses)")
         if configuration.printsExamples { listeners.printExamples() }
+        trimmer.started()
         try await run(local, agent)
-        await boundary?.queue.close()
+        let lost = await boundary?.queue.close() ?? 0
         await processes.reactor.stop()
         await side?.close()
         logger.info("stopped")
+        if lost > 0 {
+            throw CommandFailure(message: "\(lost) batches of boundary logs could not be written; the log says why")
+        }
         if agent?.delivered == false {
             throw CommandFailure(
                 message: "not everything was delivered to the control plane; the log names what is missing")
@@ -248,8 +262,7 @@ enum Daemon {
         _ logger: Logger
     ) -> ProcessManager {
         var spools: SpoolStore?
-        let disk = NIOThreadPool(numberOfThreads: 1)
-        disk.start()
+        let disk = BlockingPool("spool", threads: 1)
         do {
             if let stateProblem { throw CoreError(.invalid, stateProblem) }
             spools = try SpoolStore(directory: "\(configuration.stateDirectory)/processes", disk: disk)

@@ -8,8 +8,12 @@ import Logging
 struct Listeners {
     var descriptions: [String] = []
     var token: HTTPToken?
+    /// What browsers may open with the token in the address.
+    var page: BrowserPage?
     private var socket: String?
     private var tcp: (host: String, port: Int)?
+
+    init(page: BrowserPage?) { self.page = page }
 
     /// Opens them all, or throws at the first that cannot be.
     mutating func open(
@@ -32,7 +36,7 @@ struct Listeners {
         if wantsTCP, configuration.httpAuth == .token { token = try Self.makeToken(configuration) }
         let tcpPolicy = AccessPolicy(
             tokenRule: token.map { .required($0.token) } ?? .none,
-            allowedHosts: configuration.allowedHosts, ownUID: geteuid())
+            allowedHosts: configuration.allowedHosts, ownUID: geteuid(), page: page)
         if wantsTCP, configuration.httpAuth == .none {
             logger.warning("the HTTP API asks for no token on TCP: whoever reaches it can run commands")
         }

@@ -17,7 +17,7 @@ struct WorkspaceAgent: ParsableCommand {
         version: "workspace-agent \(BuildInfo.version)",
         subcommands: [
             AgentCommand.self, DevCommand.self, ExpCommand.self, SyncCommand.self, GitSSHCommand.self,
-            GitAskpassCommand.self, GitCommands.self, VersionCommand.self,
+            GitAskpassCommand.self, GitCommands.self, DesktopCommand.self, VersionCommand.self,
         ])
 
     static func main() {

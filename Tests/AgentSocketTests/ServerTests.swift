@@ -215,29 +215,6 @@ import Testing
         return bytes
     }
 
-    @Test func memoryAndDescriptorsReturn() async throws {
-        try await withAgent { agent in
-            func round() async throws {
-                try await withThrowingTaskGroup(of: Void.self) { tasks in
-                    for _ in 0..<100 {
-                        tasks.addTask {
-                            let client = try await agent.client()
-                            for _ in 0..<20 { try await client.ping() }
-                            await client.close()
-                        }
-                    }
-                    try await tasks.waitForAll()
-                }
-                try await eventually("all are gone") { agent.server.connections == 0 }
-            }
-            try await round()
-            let (descriptors, memory) = (openDescriptors(), residentBytes())
-            for _ in 0..<5 { try await round() }
-            #expect(openDescriptors() <= descriptors + 4)
-            #expect(residentBytes() < memory + 16 * 1_048_576)
-        }
-    }
-
     @Test func shutdownEndsWaitingCalls() async throws {
         let units = UnitStore()
         try units.register("u")

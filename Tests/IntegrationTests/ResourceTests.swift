@@ -1,6 +1,8 @@
+import AgentSocket
 import AgentTestSupport
 import Foundation
 import Glibc
+import NIOPosix
 import Testing
 
 /// Heavy, or at the edge of what the machine gives: one after the other.
@@ -26,6 +28,31 @@ import Testing
         #expect(try connection.list("?limit=1000").count == 1000)
         let spools = try FileManager.default.contentsOfDirectory(atPath: "\(daemon.directory.path)/state/processes")
         #expect(spools.count <= 1001)
+        #expect(try await daemon.stop() == 0)
+    }
+
+    @Test func hundredsOfSocketClientsLeaveNothingBehind() async throws {
+        let daemon = try DaemonProcess()
+        let path = "\(daemon.directory.path)/agent.sock"
+        func round() async throws {
+            try await withThrowingTaskGroup(of: Void.self) { tasks in
+                for _ in 0..<100 {
+                    tasks.addTask {
+                        let client = try await AgentSocketClient.connect(
+                            path: path, group: MultiThreadedEventLoopGroup.singleton)
+                        for _ in 0..<20 { try await client.ping() }
+                        await client.close()
+                    }
+                }
+                try await tasks.waitForAll()
+            }
+        }
+        let descriptors = ProcFS.descriptors(daemon.pid)
+        try await round()
+        let memory = ProcFS.residentKiB(daemon.pid)
+        for _ in 0..<5 { try await round() }
+        try await eventually("descriptors are closed") { ProcFS.descriptors(daemon.pid) <= descriptors + 2 }
+        #expect(ProcFS.residentKiB(daemon.pid) - memory < 8 << 10)
         #expect(try await daemon.stop() == 0)
     }
 

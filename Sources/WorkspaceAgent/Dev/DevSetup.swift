@@ -8,6 +8,8 @@ struct DevSetup: Sendable {
     var configuration: AgentConfiguration
     var manifest: SimulatedManifest
     var tokenFile: String
+    /// Keeps the port that the manifest names until the daemon listens there.
+    private var port: ReservedPort?
 
     /// - Throws: ``ConfigurationError`` for a flag, ``CommandFailure`` for a manifest.
     init(_ command: AgentCommand, manifest file: String?, environment: [String: String]) throws {
@@ -24,7 +26,11 @@ struct DevSetup: Sendable {
         }
         if command.socketPath == nil { configuration.agentSocket = "\(directory)/agent.sock" }
         if configuration.httpAddresses.isEmpty {
-            configuration.httpAddresses = [try ListenAddress("127.0.0.1:\(Self.freePort())", flag: "--http-address")]
+            let reserved = ReservedPort()
+            configuration.httpAddresses = [
+                try ListenAddress("127.0.0.1:\(reserved?.number ?? 0)", flag: "--http-address")
+            ]
+            port = reserved
         }
         if command.boundary.boundaryLogProxySocketPath == nil {
             configuration.boundarySocket = "\(directory)/boundary-audit.sock"
@@ -53,21 +59,32 @@ struct DevSetup: Sendable {
         if address.isWildcard { reachable.host = "127.0.0.1" }
         return "http://\(reachable)/healthz"
     }
+}
 
-    /// A port that was free a moment ago: the manifest names it before the daemon listens.
-    private static func freePort() -> Int {
-        let descriptor = socket(AF_INET, CInt(SOCK_STREAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue), 0)
-        guard descriptor >= 0 else { return 0 }
-        defer { close(descriptor) }
-        var address = sockaddr_in()
+/// A free port of 127.0.0.1 that nobody else gets: the manifest names it before the daemon listens.
+///
+/// The socket is bound and does not listen; with SO_REUSEADDR on both, the daemon's can be bound beside it.
+private final class ReservedPort: Sendable {
+    let number: Int
+    private let descriptor: CInt
+
+    /// nil when the kernel has none to give.
+    init?() {
+        descriptor = socket(AF_INET, CInt(SOCK_STREAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue), 0)
+        var (address, on) = (sockaddr_in(), CInt(1))
         address.sin_family = sa_family_t(AF_INET)
         address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
         var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+        setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, socklen_t(MemoryLayout<CInt>.size))
+        let descriptor = descriptor
         let bound = withUnsafeMutablePointer(to: &address) {
             $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer in
                 bind(descriptor, pointer, size) == 0 && getsockname(descriptor, pointer, &size) == 0
             }
         }
-        return bound ? Int(UInt16(bigEndian: address.sin_port)) : 0
+        number = Int(UInt16(bigEndian: address.sin_port))
+        guard bound else { return nil }
     }
+
+    deinit { if descriptor >= 0 { close(descriptor) } }
 }

@@ -1,0 +1,117 @@
+// libvncclient, libpng and libxkbcommon behind a few calls. The libraries are loaded with dlopen at
+// the first use of the desktop, so that a daemon whose desktop nobody uses carries none of them.
+#ifndef WORKSPACE_AGENT_CDESKTOP_H
+#define WORKSPACE_AGENT_CDESKTOP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#pragma clang assume_nonnull begin
+
+// --- Libraries -----------------------------------------------------------------------------------
+
+enum wd_library {
+    WD_VNCCLIENT = 0,
+    WD_PNG = 1,
+    WD_XKBCOMMON = 2,
+};
+
+/// Loads a library for the life of the process. Any thread, any number of times; a library that was
+/// missing is looked for again. False when it is not installed or lacks a function; `why` then gets
+/// up to `capacity` bytes of explanation.
+bool wd_load(enum wd_library library, char *why, size_t capacity);
+
+// --- Keys (needs WD_XKBCOMMON) -------------------------------------------------------------------
+
+/// The keysym of a name such as `Return`; 0 when there is none.
+uint32_t wd_keysym_from_name(const char *name, bool ignore_case);
+/// The code point that a keysym stands for; 0 when it stands for none.
+uint32_t wd_keysym_to_scalar(uint32_t keysym);
+/// The name of a keysym, `U` and the code point for a character that has none. False when there is none.
+bool wd_keysym_name(uint32_t keysym, char *name, size_t capacity);
+
+// --- Pictures ------------------------------------------------------------------------------------
+
+/// Writes the base64 of `count` bytes: (count + 2) / 3 * 4 characters, no NUL. NULL with a count of 0.
+void wd_base64(const void *_Nullable bytes, size_t count, void *_Nullable text);
+
+/// Bytes from malloc(); the receiver frees them.
+struct wd_bytes {
+    uint8_t *_Nullable bytes;
+    size_t count;
+};
+
+/// Encodes a picture of 4 bytes a pixel (blue, green, red, unused), scaled to `out_width` by
+/// `out_height`, as a PNG (RGB, 8 bit). Needs WD_PNG. All sides at least 1. False when libpng or the
+/// memory fails; `why` then gets up to `capacity` bytes of explanation and `out` is empty.
+bool wd_png_encode(const uint8_t *bgrx, int width, int height, int out_width, int out_height,
+                   struct wd_bytes *out, char *why, size_t capacity);
+
+/// Scales rows on demand: the mean of the covered area downwards, linear upwards, per axis.
+struct wd_scaler;
+struct wd_scaler *_Nullable wd_scaler_new(const uint8_t *bgrx, int width, int height, int out_width,
+                                          int out_height);
+/// Writes row `y` of the result, 3 bytes a pixel (red, green, blue).
+void wd_scaler_row(struct wd_scaler *scaler, int y, uint8_t *rgb);
+void wd_scaler_free(struct wd_scaler *_Nullable scaler);
+
+// --- RFB (needs WD_VNCCLIENT) --------------------------------------------------------------------
+
+/// A connection to a VNC server. Everything on one thread.
+struct wd_rfb;
+
+/// What the server has told so far.
+struct wd_rfb_state {
+    int width, height;
+    uint64_t resizes;
+    uint64_t updates;         ///< framebuffer updates that were read to their end
+    uint64_t pixels;          ///< pixels that were received since the last request
+    bool has_fence;           ///< the server sent a fence of its own
+    uint64_t fence_answers;
+    uint32_t fence_answer;    ///< the payload of the last one
+    uint32_t clipboard;       ///< flags of the server's extended clipboard, 0 without one
+    uint64_t clipboard_asks;  ///< how often the server asked for our text
+    uint64_t pointer_moves;   ///< how often the server told a position of the pointer
+    int pointer_x, pointer_y;
+};
+
+enum {
+    WD_CLIPBOARD_TEXT = 1 << 0,
+    WD_CLIPBOARD_CAPS = 1 << 24,
+    WD_CLIPBOARD_REQUEST = 1 << 25,
+    WD_CLIPBOARD_PEEK = 1 << 26,
+    WD_CLIPBOARD_NOTIFY = 1 << 27,
+    WD_CLIPBOARD_PROVIDE = 1 << 28,
+};
+
+/// Blocks SIGPIPE in the calling thread: a server that is gone is told by the write that fails.
+void wd_block_sigpipe(void);
+/// Shakes hands on a connected, non-blocking socket below 1024 (libvncclient waits with select()),
+/// whose owner this becomes, also on failure. Shared, security None, raw. Waits at most
+/// `read_seconds` for each answer, then and later. NULL on failure; `why` gets the explanation.
+struct wd_rfb *_Nullable wd_rfb_open(int fd, unsigned read_seconds, char *why, size_t capacity);
+/// Closes the socket and frees everything.
+void wd_rfb_close(struct wd_rfb *rfb);
+const struct wd_rfb_state *wd_rfb_told(const struct wd_rfb *rfb);
+/// Waits until one of two descriptors can be read or its peer is gone: a set of bits, 1 for `first` and 2
+/// for `second`. For ever with negative nanoseconds.
+int wd_wait(int first, int second, int64_t nanoseconds);
+/// Whether a message is there already, so that the socket need not be waited for.
+bool wd_rfb_buffered(const struct wd_rfb *rfb);
+/// Reads one message, waiting for the rest of one that has begun. False when the connection is lost.
+bool wd_rfb_read(struct wd_rfb *rfb);
+/// Sends bytes. May block while the server does not read: wait until the socket is writable, and
+/// send few at once. False when the connection is lost.
+bool wd_rfb_write(struct wd_rfb *rfb, const void *bytes, size_t count);
+/// Asks for an area, or for what has `changed` of it, and counts its pixels from 0.
+bool wd_rfb_request(struct wd_rfb *rfb, bool changed, int x, int y, int width, int height);
+/// What is received goes to `bgrx` (4 bytes a pixel, width * height of the present size), until NULL
+/// is set here or the size changes.
+void wd_rfb_set_target(struct wd_rfb *rfb, uint8_t *_Nullable bgrx);
+/// Why the connection was lost, for a person.
+const char *wd_rfb_why(const struct wd_rfb *rfb);
+
+#pragma clang assume_nonnull end
+
+#endif

@@ -1,0 +1,163 @@
+import CDesktop
+
+/// A key and the keys that are held while it is pressed, such as `ctrl+shift+t`.
+///
+/// Names are those of X (xkbcommon's `xkb_keysym_from_name`), single characters, and the aliases of
+/// the specification; names are taken in any case where no exact one exists.
+struct KeyCombination: Sendable, Equatable {
+    /// X keysyms in the order in which they are pressed; released the other way round. Never empty.
+    var keysyms: [UInt32]
+
+    /// - Parameter shiftIsHeld: Shift is down already, so that `t` means `T`.
+    /// - Throws: ``DesktopError`` `.invalid` that names the key which does not exist.
+    init(_ text: String, shiftIsHeld: Bool = false) throws(DesktopError) {
+        let parts = Self.split(text)
+        guard parts.count <= DesktopLimits.combinationKeys else {
+            throw DesktopError(
+                .invalid, "A combination has at most \(DesktopLimits.combinationKeys) keys, not \(parts.count).")
+        }
+        var keysyms: [UInt32] = []
+        for part in parts {
+            guard let keysym = try Self.keysym(named: part) else {
+                throw DesktopError(.invalid, "Unknown key: \(part.isEmpty ? text : part)")
+            }
+            keysyms.append(keysym)
+        }
+        var shift = shiftIsHeld
+        var pressed: [UInt32] = []
+        for keysym in keysyms {
+            if Keysym.isShift(keysym) { shift = true }
+            let keysym = shift ? Keysym.shifted(keysym) : keysym
+            // A bare uppercase letter would turn Caps Lock on and leave it on.
+            if !shift, Keysym.isUppercase(keysym) {
+                pressed.append(Keysym.shift)
+                shift = true
+            }
+            pressed.append(keysym)
+        }
+        self.keysyms = pressed
+    }
+
+    /// Apart at `+`, which is a key itself where nothing else can be meant: `+`, `ctrl++`.
+    private static func split(_ text: String) -> [String] {
+        var parts: [String] = []
+        var part = ""
+        var rest = Substring(text)
+        while let character = rest.popFirst() {
+            // `+` at the start of a part is the key; `ctrl+` has an empty last part.
+            if character == "+", !part.isEmpty {
+                parts.append(part)
+                part = ""
+                if rest.isEmpty { parts.append("") }
+            } else {
+                part.append(character)
+            }
+        }
+        if !part.isEmpty || parts.isEmpty { parts.append(part) }
+        // Blanks around a name are no part of it; a blank alone is the space bar.
+        return parts.map { part in
+            guard part.unicodeScalars.count > 1 else { return part }
+            var trimmed = Substring(part)
+            while trimmed.first == " " { trimmed.removeFirst() }
+            while trimmed.last == " " { trimmed.removeLast() }
+            return String(trimmed)
+        }
+    }
+
+    /// nil when there is no such key.
+    private static func keysym(named name: String) throws(DesktopError) -> UInt32? {
+        guard !name.isEmpty, !name.utf8.contains(0) else { return nil }
+        let scalars = name.unicodeScalars
+        if let scalar = scalars.first, scalars.count == 1 { return Keysym.of(scalar) }
+        try DesktopLibrary.xkbCommon.load()
+        let keysym =
+            valid(wd_keysym_from_name(name, false)) ?? aliases[name.lowercased()]
+            ?? valid(wd_keysym_from_name(name, true))
+        return keysym
+    }
+
+    /// Not NoSymbol and not VoidSymbol, which are names of no key.
+    private static func valid(_ keysym: UInt32) -> UInt32? { keysym == 0 || keysym == 0xff_ffff ? nil : keysym }
+
+    /// In lower case; xkbcommon finds the other names of X in any case.
+    private static let aliases: [String: UInt32] = [
+        "ctrl": 0xffe3, "control": 0xffe3, "shift": Keysym.shift,
+        "alt": 0xffe9, "option": 0xffe9, "altgr": 0xfe03,
+        "super": 0xffeb, "meta": 0xffeb, "cmd": 0xffeb, "command": 0xffeb, "win": 0xffeb, "windows": 0xffeb,
+        "enter": Keysym.enter, "return": Keysym.enter, "esc": Keysym.escape, "del": Keysym.delete,
+        "ins": Keysym.insert, "bksp": Keysym.backspace, "spacebar": 0x20,
+        "pgup": 0xff55, "pageup": 0xff55, "pgdn": 0xff56, "pgdown": 0xff56, "pagedown": 0xff56,
+        "arrowup": 0xff52, "arrowdown": 0xff54, "arrowleft": 0xff51, "arrowright": 0xff53,
+        "capslock": 0xffe5, "caps": 0xffe5, "numlock": 0xff7f, "scrolllock": 0xff14,
+        "printscreen": 0xff61, "prtsc": 0xff61, "contextmenu": 0xff67, "apps": 0xff67,
+    ]
+}
+
+/// X keysyms (X11/keysymdef.h): Latin-1 as they are, other characters 0x01000000 and the code point.
+enum Keysym {
+    static let shift: UInt32 = 0xffe1
+    static let backspace: UInt32 = 0xff08
+    static let tab: UInt32 = 0xff09
+    static let enter: UInt32 = 0xff0d
+    static let escape: UInt32 = 0xff1b
+    static let insert: UInt32 = 0xff63
+    static let delete: UInt32 = 0xffff
+
+    /// nil for a control character that no key stands for.
+    static func of(_ scalar: Unicode.Scalar) -> UInt32? {
+        switch scalar.value {
+        case 0x20...0x7e, 0xa0...0xff: scalar.value
+        case 0x08: backspace
+        case 0x09: tab
+        case 0x0a, 0x0d: enter
+        case 0x1b: escape
+        case 0x7f: delete
+        case 0..<0xa0: nil
+        default: 0x0100_0000 + scalar.value
+        }
+    }
+
+    /// The character that the keysym is, if it is written like one.
+    static func scalar(_ keysym: UInt32) -> Unicode.Scalar? {
+        switch keysym {
+        case 0x20...0x7e, 0xa0...0xff: Unicode.Scalar(keysym)
+        case 0x0100_0100...0x0110_ffff: Unicode.Scalar(keysym - 0x0100_0000)
+        // The older numbers of Cyrillic, Greek and so on, which only names lead to.
+        case 0x100..<0xfd00: old(keysym)
+        default: nil
+        }
+    }
+
+    private static func old(_ keysym: UInt32) -> Unicode.Scalar? {
+        guard (try? DesktopLibrary.xkbCommon.load()) != nil else { return nil }
+        let value = wd_keysym_to_scalar(keysym)
+        return value == 0 ? nil : Unicode.Scalar(value)
+    }
+
+    static func isShift(_ keysym: UInt32) -> Bool { keysym == shift || keysym == shift + 1 }
+
+    /// Whether Shift belongs to it: letters alone, symbols find their own level.
+    static func isUppercase(_ keysym: UInt32) -> Bool { scalar(keysym).map(isUppercase) ?? false }
+
+    static func isUppercase(_ scalar: Unicode.Scalar) -> Bool {
+        guard scalar.properties.isUppercase else { return false }
+        let lower = scalar.properties.lowercaseMapping.unicodeScalars
+        return lower.count == 1 && lower.first != scalar
+    }
+
+    /// What the key gives with Shift; itself when Shift changes nothing.
+    static func shifted(_ keysym: UInt32) -> UInt32 {
+        if let symbol = shiftedSymbols[keysym] { return symbol }
+        guard let scalar = scalar(keysym), scalar.properties.isLowercase else { return keysym }
+        let upper = scalar.properties.uppercaseMapping.unicodeScalars
+        guard upper.count == 1, let first = upper.first else { return keysym }
+        return of(first) ?? keysym
+    }
+
+    /// The layout of an X server without a configured keyboard (us).
+    private static let shiftedSymbols: [UInt32: UInt32] = {
+        let plain = "`1234567890-=[]\\;',./".unicodeScalars.map(\.value)
+        let shifted = "~!@#$%^&*()_+{}|:\"<>?".unicodeScalars.map(\.value)
+        return Dictionary(uniqueKeysWithValues: zip(plain, shifted))
+    }()
+}

@@ -1,0 +1,110 @@
+import AgentCore
+import FoundationEssentials
+
+/// The subcommands of `portabledesktop` that look at the running desktop and work on it (spec: virtual
+/// desktop, driving it). Each call is a process.
+struct DesktopProgram: Sendable {
+    let path: String
+    let stateFile: String
+    let environment: [String: String]
+    let runner: any CommandRunner
+    let patience: Patience
+
+    /// A PNG and its size.
+    struct Picture: Sendable, Equatable {
+        var png: [UInt8]
+        var size: DesktopSize
+    }
+
+    /// Runs a subcommand to its end. It is not cut short when the calling task is cancelled: what it presses
+    /// it also releases.
+    /// - Parameters:
+    ///   - subcommand: its words.
+    ///   - flags: ours, which precede `--`.
+    ///   - arguments: anything.
+    /// - Returns: its stdout.
+    /// - Throws: ``DesktopError``: `.failed` when it fails, with its stderr; `.connectionLost` when it does not
+    ///   come to an end in time.
+    @discardableResult
+    func run(
+        _ subcommand: String..., flags: [String] = [], arguments: [String] = [],
+        within budget: Duration = DesktopLimits.programBudget
+    ) async throws -> [UInt8] {
+        let name = "portabledesktop \(subcommand.joined(separator: " "))"
+        let line = [path] + subcommand + ["--state-file", stateFile] + flags + (arguments.isEmpty ? [] : ["--"])
+        let command = Command(arguments: line + arguments, environment: environment, workdir: "/")
+        // A task of its own does not know of the caller's cancellation.
+        return try await Task(executorPreference: patience.executor) {
+            let run: ProgramRun
+            do {
+                run = try await ProgramRun.start(
+                    command, by: runner, patience, outputLimit: DesktopLimits.programOutputBytes)
+            } catch {
+                throw DesktopError(.failed, "\(name) cannot be run.", detail: "\(error)", cause: error)
+            }
+            let end = await run.end(by: patience.clock.now() + budget)
+            if case .exited = end {
+                await run.drain()
+                run.command.abandonOutput()
+            } else {
+                await run.kill(after: .zero, .seconds(1))
+            }
+            guard end == .exited(.exited(0)) else {
+                throw DesktopError(
+                    end == .overTime ? .connectionLost : .failed, "\(name) \(end.text(budget)).",
+                    detail: run.output.errors)
+            }
+            return run.output.output
+        }.value
+    }
+
+    /// - Parameter wanted: what it is scaled to; nil is the desktop's own size.
+    func picture(_ wanted: DesktopSize?) async throws -> Picture {
+        struct Answer: Decodable { var data: String }
+        var flags = ["--json"]
+        if let wanted { flags += ["--target-width", "\(wanted.width)", "--target-height", "\(wanted.height)"] }
+        let answer = try Self.decode(Answer.self, try await run("screenshot", flags: flags), of: "screenshot")
+        guard let data = Data(base64Encoded: answer.data), let size = Self.size(ofPNG: data) else {
+            throw DesktopError(.failed, "portabledesktop screenshot printed no PNG in \"data\".")
+        }
+        return Picture(png: [UInt8](data), size: size)
+    }
+
+    /// Where the pointer is.
+    func pointer(within budget: Duration = DesktopLimits.programBudget) async throws -> DesktopPoint {
+        struct Answer: Decodable {
+            var x: Int
+            var y: Int
+        }
+        let answer = try Self.decode(
+            Answer.self, try await run("cursor", flags: ["--json"], within: budget), of: "cursor")
+        return DesktopPoint(x: answer.x, y: answer.y)
+    }
+
+    private static func decode<T: Decodable>(_ type: T.Type, _ output: [UInt8], of name: String) throws -> T {
+        var problem: (any Error)?
+        // All of it, on however many lines, else the last line that is one, as with `up`.
+        for line in [output[...]] + output.split(separator: UInt8(ascii: "\n")).reversed()
+        where line.contains(UInt8(ascii: "{")) {
+            do {
+                return try JSONDecoder().decode(T.self, from: Data(line))
+            } catch {
+                problem = problem ?? error
+            }
+        }
+        throw DesktopError(
+            .failed, "portabledesktop \(name) printed something that is not understood.",
+            detail: problem.map { "\($0)" }, cause: problem)
+    }
+
+    /// From the image's header (PNG, 11.2.2): what the program tells of it is not needed.
+    static func size(ofPNG data: Data) -> DesktopSize? {
+        let head = [UInt8](data.prefix(24))
+        guard head.count == 24, head.starts(with: [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]),
+            head[12..<16].elementsEqual("IHDR".utf8)
+        else { return nil }
+        func side(_ bytes: ArraySlice<UInt8>) -> Int { bytes.reduce(0) { $0 << 8 | Int($1) } }
+        let size = DesktopSize(width: side(head[16..<20]), height: side(head[20..<24]))
+        return size.width > 0 && size.height > 0 ? size : nil
+    }
+}

@@ -1,0 +1,336 @@
+import AgentCore
+import CDesktop
+import Synchronization
+
+/// Drives a desktop through `portabledesktop`'s own subcommands, for a VNC server that the RFB driver cannot
+/// use. Slower by far, a process for each step; what it knows of the desktop's size it learns from pictures.
+final class ProgramDriver: DesktopDriver {
+    private struct State {
+        var size: DesktopSize
+        /// A viewer may have changed it.
+        var sizeIsUncertain = false
+        var buttons: Set<String> = []
+        /// Names in the order in which they were pressed.
+        var keys: [String] = []
+        var isOver = false
+        /// Why what runs has to end early.
+        var interruption: (any Error)?
+        var pause: Task<Void, any Error>?
+    }
+
+    private let program: DesktopProgram
+    private let state: Mutex<State>
+    private let turns = TurnQueue(limit: DesktopLimits.queuedActions) {
+        DesktopError(.tooMany, "Too many actions wait for the desktop.")
+    }
+
+    private init(_ program: DesktopProgram, _ size: DesktopSize) {
+        self.program = program
+        state = Mutex(State(size: size))
+    }
+
+    /// Makes sure that the program can see the desktop, and learns its size.
+    /// - Throws: ``DesktopError``.
+    static func connect(through program: DesktopProgram) async throws -> ProgramDriver {
+        ProgramDriver(program, try await program.picture(nil).size)
+    }
+
+    var size: DesktopSize { state.withLock { $0.size } }
+    var isAlive: Bool { state.withLock { !$0.isOver } }
+
+    func perform(_ action: DesktopAction) async throws -> ActionResult {
+        try await turns.take()
+        defer { turns.give() }
+        let (buttons, keys) = state.withLock { state in
+            state.interruption = nil
+            return (state.buttons, state.keys)
+        }
+        do {
+            return try await act(action)
+        } catch {
+            if (error as? DesktopError)?.code == .connectionLost {
+                end()
+            } else {
+                await letGo(but: buttons, keys)
+            }
+            throw error
+        }
+    }
+
+    func probe(within budget: Duration) async throws {
+        do {
+            _ = try await program.pointer(within: budget)
+        } catch let error as DesktopError {
+            throw DesktopError(.connectionLost, error.message, detail: error.detail, cause: error)
+        }
+    }
+
+    func pointerMovedByViewer() { state.withLock { $0.sizeIsUncertain = true } }
+
+    /// Whether the release reaches a button that was pressed through VNC is the X server's decision: it may
+    /// keep the buttons of its devices apart.
+    func viewerLeft(heldButtons: Bool) async {
+        guard heldButtons, (try? await turns.take(first: true)) != nil else { return }
+        defer { turns.give() }
+        for button in Self.buttons { _ = try? await program.run("mouse", "up", arguments: [button]) }
+    }
+
+    func releaseAll() async {
+        interrupt(DesktopError(.failed, "The action was ended because all keys and buttons are being released."))
+        // In a task of its own, which nobody cancels.
+        await Task(executorPreference: program.patience.executor) { [self] in
+            guard (try? await turns.take(first: true)) != nil else { return }
+            defer { turns.give() }
+            await letGo()
+        }.value
+    }
+
+    func close() async { end() }
+
+    private func end() {
+        state.withLock { $0.isOver = true }
+        interrupt(RFBInbox.closed)
+        turns.end(RFBInbox.closed)
+    }
+
+    private func interrupt(_ error: any Error) {
+        state.withLock { state in
+            state.interruption = error
+            return state.pause
+        }?.cancel()
+    }
+
+    // MARK: Actions
+
+    private func act(_ action: DesktopAction) async throws -> ActionResult {
+        switch action.kind {
+        case .key: try await key("key", [names(action).joined(separator: "+")])
+        case .keyDown: try await press(names(action))
+        case .keyUp: try await release(names(action).reversed())
+        case .holdKey:
+            let all = try names(action)
+            let held = state.withLock { $0.keys }
+            // What is held already stays so, but for the key itself. The X server repeats it.
+            let fresh = all.dropLast().filter { !held.contains($0) } + all.suffix(1)
+            try await press(fresh)
+            try await pause(.milliseconds(action.durationMilliseconds))
+            try await release(fresh.reversed())
+        case .type: try await type(action.text ?? "")
+        case .mouseMove: try await move(action, to: action.coordinate)
+        case .leftClick: try await click(action, "left", times: 1)
+        case .middleClick: try await click(action, "middle", times: 1)
+        case .rightClick: try await click(action, "right", times: 1)
+        case .doubleClick: try await click(action, "left", times: 2)
+        case .tripleClick: try await click(action, "left", times: 3)
+        case .leftClickDrag: try await drag(action)
+        case .leftMouseDown: try await button("down", "left")
+        case .leftMouseUp: try await button("up", "left")
+        case .scroll: try await scroll(action)
+        case .cursorPosition:
+            let point = DesktopGeometry.declared(try await program.pointer(), of: action, on: try await knownSize())
+            return ActionResult(output: "x=\(point.x),y=\(point.y)")
+        case .screenshot: return try await screenshot(action)
+        case .wait, .open:
+            throw DesktopError(.invalid, "\(action.kind.rawValue) is no action of the driver.")
+        }
+        return ActionResult(output: "\(action.kind.rawValue) action performed")
+    }
+
+    private func screenshot(_ action: DesktopAction) async throws -> ActionResult {
+        var wanted: DesktopSize?
+        if action.declaredWidth != nil || action.declaredHeight != nil {
+            let own = try await knownSize()
+            wanted = DesktopSize(
+                width: action.declaredWidth ?? own.width, height: action.declaredHeight ?? own.height)
+        }
+        let picture = try await program.picture(wanted)
+        if wanted == nil { learn(picture.size) }
+        return ActionResult(output: "screenshot", screenshot: picture.png, size: picture.size)
+    }
+
+    // MARK: Pointer
+
+    private static let buttons = ["left", "middle", "right"]
+
+    private func knownSize() async throws -> DesktopSize {
+        let (size, isUncertain) = state.withLock { ($0.size, $0.sizeIsUncertain) }
+        guard isUncertain else { return size }
+        let found = try await program.picture(nil).size
+        learn(found)
+        return found
+    }
+
+    private func learn(_ size: DesktopSize) {
+        state.withLock { state in
+            state.size = size
+            state.sizeIsUncertain = false
+        }
+    }
+
+    private func target(_ point: DesktopPoint?, of action: DesktopAction) async throws -> DesktopPoint {
+        guard let point else {
+            throw DesktopError.invalid("Missing \"coordinate\" for \(action.kind.rawValue) action.")
+        }
+        return DesktopGeometry.native(point, of: action, on: try await knownSize())
+    }
+
+    private func move(_ action: DesktopAction, to point: DesktopPoint?) async throws {
+        try await go(to: try await target(point, of: action))
+    }
+
+    private func go(to point: DesktopPoint) async throws {
+        try await program.run("mouse", "move", arguments: ["\(point.x)", "\(point.y)"])
+        try goOn()
+    }
+
+    private func click(_ action: DesktopAction, _ name: String, times: Int) async throws {
+        try await move(action, to: action.coordinate)
+        for _ in 0..<times {
+            try await program.run("mouse", "click", arguments: [name])
+            try goOn()
+        }
+    }
+
+    private func button(_ what: String, _ name: String) async throws {
+        // Noted before it is pressed, and until it is released: whatever fails, it is released again.
+        if what == "down" { state.withLock { _ = $0.buttons.insert(name) } }
+        try await program.run("mouse", what, arguments: [name])
+        if what == "up" { state.withLock { _ = $0.buttons.remove(name) } }
+        try goOn()
+    }
+
+    private func drag(_ action: DesktopAction) async throws {
+        let from = try await target(action.startCoordinate, of: action)
+        let to = try await target(action.coordinate, of: action)
+        try await go(to: from)
+        try await button("down", "left")
+        // Programs want to see it happen.
+        try await go(to: DesktopPoint(x: (from.x + to.x) / 2, y: (from.y + to.y) / 2))
+        try await go(to: to)
+        try await button("up", "left")
+    }
+
+    private func scroll(_ action: DesktopAction) async throws {
+        try await move(action, to: action.coordinate)
+        var left = action.scrollAmount
+        while left > 0 {
+            let some = min(left, DesktopLimits.programScrolls)
+            let (x, y) =
+                switch action.scrollDirection {
+                case .up: (0, -some)
+                case .down: (0, some)
+                case .left: (-some, 0)
+                case .right: (some, 0)
+                }
+            try await program.run("mouse", "scroll", arguments: ["\(x)", "\(y)"])
+            try goOn()
+            left -= some
+        }
+    }
+
+    // MARK: Keys
+
+    /// In the spelling of X, which leaves the program nothing to guess.
+    private func names(_ action: DesktopAction) throws -> [String] {
+        let shiftIsHeld = state.withLock { $0.keys.contains { $0.hasPrefix("Shift_") } }
+        return try KeyCombination(action.text ?? "", shiftIsHeld: shiftIsHeld).keysyms.map { try Keysym.name($0) }
+    }
+
+    private func key(_ what: String, _ arguments: [String]) async throws {
+        try await program.run("keyboard", what, arguments: arguments)
+        try goOn()
+    }
+
+    private func press(_ names: [String]) async throws {
+        for name in names {
+            state.withLock { if !$0.keys.contains(name) { $0.keys.append(name) } }
+            try await key("down", [name])
+        }
+    }
+
+    private func release(_ names: [String]) async throws {
+        for name in names {
+            try await program.run("keyboard", "up", arguments: [name])
+            state.withLock { $0.keys.removeAll { $0 == name } }
+            try goOn()
+        }
+    }
+
+    private func type(_ text: String) async throws {
+        for piece in Self.pieces(text) { try await key("type", [piece]) }
+    }
+
+    /// Line ends as the program knows them, and no more at once than it types within its time.
+    static func pieces(_ text: String) -> [String] {
+        var pieces: [String] = []
+        var piece = String.UnicodeScalarView()
+        var count = 0
+        var previous: Unicode.Scalar?
+        for scalar in text.unicodeScalars {
+            defer { previous = scalar }
+            if scalar == "\n", previous == "\r" { continue }
+            piece.append(scalar == "\r" ? "\n" : scalar)
+            count += 1
+            if count == DesktopLimits.programTypes {
+                pieces.append(String(piece))
+                (piece, count) = (.init(), 0)
+            }
+        }
+        if !piece.isEmpty { pieces.append(String(piece)) }
+        return pieces
+    }
+
+    // MARK: Ending early
+
+    /// - Throws: why the action has to end here.
+    private func goOn() throws {
+        if let why = state.withLock({ $0.isOver ? RFBInbox.closed : $0.interruption }) { throw why }
+        try Task.checkCancellation()
+    }
+
+    private func pause(_ duration: Duration) async throws {
+        let clock = program.patience.clock
+        let pause = Task(executorPreference: program.patience.executor) { try await clock.sleep(duration) }
+        state.withLock { $0.pause = pause }
+        defer { state.withLock { $0.pause = nil } }
+        try goOn()
+        _ = await withTaskCancellationHandler {
+            await pause.result
+        } onCancel: {
+            pause.cancel()
+        }
+        try goOn()
+    }
+
+    /// What cannot be released stays noted as held.
+    /// - Parameters:
+    ///   - buttons: stay held.
+    ///   - keys: stay held, too.
+    private func letGo(but buttons: Set<String> = [], _ keys: [String] = []) async {
+        let held = state.withLock { ($0.buttons.subtracting(buttons), $0.keys.filter { !keys.contains($0) }) }
+        for name in held.1.reversed() {
+            guard (try? await program.run("keyboard", "up", arguments: [name])) != nil else { continue }
+            state.withLock { $0.keys.removeAll { $0 == name } }
+        }
+        for name in held.0 {
+            guard (try? await program.run("mouse", "up", arguments: [name])) != nil else { continue }
+            state.withLock { _ = $0.buttons.remove(name) }
+        }
+    }
+}
+
+extension Keysym {
+    /// The name in X.
+    /// - Throws: ``DesktopError`` `.failed` when libxkbcommon is missing and the keysym is no plain character.
+    static func name(_ keysym: UInt32) throws -> String {
+        if let scalar = scalar(keysym), scalar.isASCII, scalar.properties.isAlphabetic || ("0"..."9").contains(scalar) {
+            return String(scalar)
+        }
+        try DesktopLibrary.xkbCommon.load()
+        var name = [CChar](repeating: 0, count: 64)
+        guard wd_keysym_name(keysym, &name, name.count) else {
+            throw DesktopError(.invalid, "Unknown key: keysym \(keysym)")
+        }
+        return String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+}

@@ -1,0 +1,72 @@
+import AgentCore
+import Glibc
+
+/// One run of `portabledesktop`: bounded in what it prints, and in time where the caller wants it.
+struct ProgramRun: Sendable {
+    enum End: Sendable, Equatable {
+        case exited(CommandExit)
+        case overTime
+        case cancelled
+        case tooMuch(Int)
+
+        /// For a person, with the program's name in front of it.
+        func text(_ limit: Duration) -> String {
+            switch self {
+            case .exited(.exited(let status)): "exited with status \(status)"
+            case .exited(.signalled(let signal)): "was ended by signal \(signal)"
+            case .overTime: "did not finish within \(limit.components.seconds) s"
+            case .cancelled: "was given up"
+            case .tooMuch(let bytes): "printed more than \(bytes) bytes"
+            }
+        }
+    }
+
+    let command: any RunningCommand
+    let output: ProgramOutput
+    private let first: FirstOf<End>
+    private let patience: Patience
+
+    /// - Parameter outputLimit: bytes of stdout, at most.
+    /// - Throws: an error whose description says what could not be started and why.
+    static func start(
+        _ command: Command, by runner: any CommandRunner, _ patience: Patience, outputLimit: Int
+    ) async throws -> ProgramRun {
+        let first = FirstOf<End>()
+        let output = ProgramOutput(limit: outputLimit) { first.set(.tooMuch(outputLimit)) }
+        let running = try await runner.start(command) { stream, bytes in
+            if stream == .stdout { output.appendOutput(bytes) } else { output.appendErrors(bytes) }
+        }
+        return ProgramRun(command: running, output: output, first: first, patience: patience)
+    }
+
+    /// Waits until it exits, at the latest until the deadline on the clock, or until the calling task is
+    /// cancelled; it is not ended then. To be called once.
+    func end(by deadline: Duration) async -> End {
+        let (first, command, clock) = (first, command, patience.clock)
+        Task(executorPreference: patience.executor) { _ = first.set(.exited(await command.exit())) }
+        let timer = Task(executorPreference: patience.executor) {
+            guard (try? await clock.sleep(max(.zero, deadline - clock.now()))) != nil else { return }
+            first.set(.overTime)
+        }
+        defer { timer.cancel() }
+        return await withTaskCancellationHandler {
+            await first.value
+        } onCancel: {
+            first.set(.cancelled)
+        }
+    }
+
+    /// Waits until both outputs are at their end, for a second at most: what a program leaves behind may
+    /// hold them open for as long as it lives.
+    func drain() async { _ = await patience.wait(atMost: .seconds(1)) { [command] in await command.outputEnd() } }
+
+    /// SIGTERM, the grace, SIGKILL, the grace; returns when it is reaped, or cannot be killed. Nothing more
+    /// is read of it.
+    func kill(after grace: Duration, _ last: Duration) async {
+        defer { command.abandonOutput() }
+        for (signal, grace) in [(SIGTERM, grace), (SIGKILL, last)] {
+            command.signal(signal)
+            if await patience.wait(atMost: grace, { [command] in await command.exit() }) != nil { return }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+import AgentCore
+import CDesktop
+import Glibc
+import Synchronization
+
+/// Drives a desktop over one shared RFB connection, which lives on a thread of its own. An idle
+/// connection costs no wake-ups: nothing is asked of the server unless somebody wants it.
+///
+/// Actions are done in the order of the calls, and when one is answered the server has done it.
+public final class RFBDriver: DesktopDriver {
+    private let inbox: RFBInbox
+
+    private init(_ inbox: RFBInbox) { self.inbox = inbox }
+
+    deinit { inbox.close() }
+
+    /// Everything that a connection may need beside the server's address.
+    struct Options: Sendable {
+        var display: String?
+        var commands: (any CommandRunner)?
+        var environment: [String: String] = [:]
+        var executor: (any TaskExecutor)?
+        var isFresh = true
+        var budget = DesktopLimits.connectBudget
+        /// Whether the extended clipboard is used where the server has it.
+        var usesClipboardMessages = true
+    }
+
+    /// Connects to a VNC server and learns what it can do.
+    /// - Parameters:
+    ///   - display: the X display, such as `:3`; without it no helper program is run.
+    ///   - commands: runs xdotool and xclip; without it the pointer's position is unknown after a viewer moved it.
+    ///   - environment: of the helper programs.
+    ///   - executor: waits for the helper programs; nil is the runtime's pool.
+    ///   - isFresh: nobody has typed on this desktop before; if somebody may have, characters outside the
+    ///     keyboard's layout go through the clipboard at once.
+    ///   - budget: how long the server may take to accept the connection, and then for each answer of the
+    ///     handshake, which is not cut short when the task is cancelled.
+    /// - Throws: ``DesktopError``: `.connectionLost` when no VNC server answers there, `.failed` when a library
+    ///   is not installed or the system refuses a descriptor or a thread.
+    public static func connect(
+        to endpoint: RFBEndpoint, display: String? = nil, commands: (any CommandRunner)? = nil,
+        environment: [String: String] = [:], executor: (any TaskExecutor)? = nil, isFresh: Bool = true,
+        within budget: Duration = DesktopLimits.connectBudget
+    ) async throws -> RFBDriver {
+        try await connect(
+            to: endpoint,
+            Options(
+                display: display, commands: commands, environment: environment, executor: executor, isFresh: isFresh,
+                budget: budget))
+    }
+
+    static func connect(to endpoint: RFBEndpoint, _ options: Options) async throws -> RFBDriver {
+        try DesktopLibrary.vncClient.load()
+        guard let inbox = RFBInbox() else { throw DesktopError(.failed, "No descriptor is left for the desktop.") }
+        let driver = RFBDriver(inbox)
+        try await withTaskCancellationHandler {
+            try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Void, any Error>) in
+                // The thread keeps the inbox, not the driver: a driver that is forgotten closes.
+                let started = startThread("desktop") {
+                    RFBThread(inbox, options).run(endpoint) { continuation.resume(with: $0) }
+                }
+                if !started {
+                    continuation.resume(throwing: DesktopError(.failed, "The system refuses a thread for the desktop."))
+                }
+            }
+        } onCancel: {
+            inbox.close()
+        }
+        return driver
+    }
+
+    public var size: DesktopSize { inbox.size }
+    public var isAlive: Bool { inbox.isAlive }
+
+    @discardableResult
+    public func perform(_ action: DesktopAction) async throws -> ActionResult {
+        try await submit(.action(action))
+    }
+
+    private func submit(_ work: RFBInbox.Work, first: Bool = false) async throws -> ActionResult {
+        let id = inbox.newID()
+        defer { inbox.forget(id) }
+        return try await withTaskCancellationHandler {
+            try await withCheckedThrowingContinuation { inbox.submit(id, work, $0, first: first) }
+        } onCancel: {
+            inbox.cancel(id)
+        }
+    }
+
+    public func probe(within budget: Duration) async throws {
+        let probe = RFBInbox.Probe(id: inbox.newID(), deadline: .now + budget)
+        defer { inbox.forget(probe.id) }
+        try await withTaskCancellationHandler {
+            try await withCheckedThrowingContinuation { inbox.submitProbe(probe, $0) }
+        } onCancel: {
+            inbox.cancelProbe(probe.id)
+        }
+    }
+
+    public func pointerMovedByViewer() { inbox.viewerMovedPointer() }
+
+    /// To be called once the viewer's own connection is closed: the server drops our word before.
+    public func viewerLeft(heldButtons: Bool) async {
+        inbox.viewerMovedPointer()
+        guard heldButtons else { return }
+        await insist(.viewerLeft)
+    }
+
+    /// What waits or runs at the moment: the running action ends early, those that wait come afterwards.
+    public func releaseAll() async { await insist(.releaseAll, first: true) }
+
+    /// Done even if the caller is cancelled.
+    private func insist(_ work: RFBInbox.Work, first: Bool = false) async {
+        _ = try? await withCheckedThrowingContinuation { inbox.submit(inbox.newID(), work, $0, first: first) }
+    }
+
+    public func close() async {
+        inbox.close()
+        await inbox.ended()
+    }
+}
+
+/// The life of a connection's thread.
+private final class RFBThread {
+    private let inbox: RFBInbox
+    private let options: RFBDriver.Options
+
+    init(_ inbox: RFBInbox, _ options: RFBDriver.Options) {
+        self.inbox = inbox
+        self.options = options
+    }
+
+    func run(_ endpoint: RFBEndpoint, _ connected: (Result<Void, any Error>) -> Void) {
+        defer { inbox.over() }
+        wd_block_sigpipe()
+        let desk: RFBDesk
+        do {
+            let descriptor = try RFBSocket.connect(to: endpoint, within: options.budget)
+            desk = RFBDesk(
+                try RFBLink(descriptor, inbox: inbox, within: min(options.budget, DesktopLimits.answerBudget)), options)
+            try desk.greet()
+        } catch {
+            inbox.end(error as? DesktopError ?? RFBInbox.closed)
+            return connected(.failure(error))
+        }
+        connected(.success(()))
+        let reason = serve(desk)
+        if inbox.isClosing { try? desk.hands.releaseAll() }
+        inbox.end(reason)
+    }
+
+    /// Until the connection is lost or closed.
+    private func serve(_ desk: RFBDesk) -> DesktopError {
+        while true {
+            do {
+                try desk.link.wait(until: nil, minding: .closing) { inbox.hasJob }
+            } catch {
+                return error as? DesktopError ?? RFBInbox.closed
+            }
+            guard let job = inbox.next() else { continue }
+            let result = Result { try desk.perform(job.work) }
+            if case .failure(let error as DesktopError) = result, error.code == .connectionLost {
+                // Known to be lost before its caller is told.
+                inbox.end(error)
+                inbox.finish(job, result)
+                return error
+            }
+            inbox.finish(job, result)
+        }
+    }
+}

@@ -1,0 +1,244 @@
+import CPlatform
+import DequeModule
+import Glibc
+import Synchronization
+
+/// What the rest of the world wants of a connection's thread, and what that thread tells it. The
+/// thread sleeps in poll() on the server's socket and on ``wakeDescriptor``.
+final class RFBInbox: Sendable {
+    typealias Answer = CheckedContinuation<ActionResult, any Error>
+
+    enum Work: Sendable {
+        case action(DesktopAction)
+        /// Take over the pointer from a viewer that is gone.
+        case viewerLeft
+        case releaseAll
+    }
+
+    struct Job: Sendable {
+        var id: UInt64
+        var work: Work
+        fileprivate var answer: Answer
+    }
+
+    struct Probe: Sendable {
+        var id: UInt64
+        var deadline: ContinuousClock.Instant
+    }
+
+    private struct State {
+        var nextID: UInt64 = 0
+        var queue = Deque<Job>()
+        var current: UInt64?
+        /// Why the current job has to end early.
+        var interruption: (any Error)?
+        /// Cancelled before they got here.
+        var cancelled: Set<UInt64> = []
+        var newProbes: [Probe] = []
+        var probes: [UInt64: CheckedContinuation<Void, any Error>] = [:]
+        var isClosing = false
+        /// Set once the thread has ended the connection.
+        var end: DesktopError?
+        var isOver = false
+        var endWaiters: [CheckedContinuation<Void, Never>] = []
+        var size: DesktopSize
+        var positionIsUncertain = true
+        var sawViewer = false
+    }
+
+    private let state: Mutex<State>
+    /// An eventfd.
+    let wakeDescriptor: CInt
+
+    /// nil when the kernel has no descriptor left.
+    init?() {
+        let descriptor = wa_eventfd()
+        guard descriptor >= 0 else { return nil }
+        wakeDescriptor = descriptor
+        state = Mutex(State(size: DesktopSize(width: 1, height: 1)))
+    }
+
+    deinit { Glibc.close(wakeDescriptor) }
+
+    func wake() { wa_eventfd_signal(wakeDescriptor) }
+
+    // MARK: From outside
+
+    func newID() -> UInt64 {
+        state.withLock { state in
+            state.nextID += 1
+            return state.nextID
+        }
+    }
+
+    /// Every job is answered exactly once.
+    /// - Parameter first: before all others, and what runs at the moment ends early.
+    func submit(_ id: UInt64, _ work: Work, _ answer: Answer, first: Bool = false) {
+        let refusal = state.withLock { state -> (any Error)? in
+            if let end = state.end { return end }
+            if state.isClosing { return Self.closed }
+            if state.cancelled.remove(id) != nil { return CancellationError() }
+            let job = Job(id: id, work: work, answer: answer)
+            if first {
+                if state.current != nil { state.interruption = Self.released }
+                state.queue.prepend(job)
+                return nil
+            }
+            guard state.queue.count < DesktopLimits.queuedActions else {
+                return DesktopError(.tooMany, "Too many actions wait for the desktop.")
+            }
+            state.queue.append(job)
+            return nil
+        }
+        if let refusal { return answer.resume(throwing: refusal) }
+        wake()
+    }
+
+    /// Ends a job wherever it is: waiting, running, or not here yet.
+    func cancel(_ id: UInt64) {
+        let job = state.withLock { state -> Job? in
+            if let index = state.queue.firstIndex(where: { $0.id == id }) { return state.queue.remove(at: index) }
+            if state.current == id {
+                state.interruption = CancellationError()
+            } else if state.end == nil {
+                state.cancelled.insert(id)
+            }
+            return nil
+        }
+        if let job { return job.answer.resume(throwing: CancellationError()) }
+        wake()
+    }
+
+    /// To be called when the caller has its answer: an id that was cancelled too late is forgotten.
+    func forget(_ id: UInt64) { state.withLock { _ = $0.cancelled.remove(id) } }
+
+    func submitProbe(_ probe: Probe, _ answer: CheckedContinuation<Void, any Error>) {
+        let refusal = state.withLock { state -> (any Error)? in
+            if let end = state.end { return end }
+            if state.isClosing { return Self.closed }
+            if state.cancelled.remove(probe.id) != nil { return CancellationError() }
+            state.newProbes.append(probe)
+            state.probes[probe.id] = answer
+            return nil
+        }
+        if let refusal { return answer.resume(throwing: refusal) }
+        wake()
+    }
+
+    func cancelProbe(_ id: UInt64) {
+        let answer = state.withLock { state in
+            let answer = state.probes.removeValue(forKey: id)
+            if answer == nil && state.end == nil { state.cancelled.insert(id) }
+            return answer
+        }
+        answer?.resume(throwing: CancellationError())
+    }
+
+    func close() { state.withLock { $0.isClosing = true }; wake() }
+
+    /// Returns when the thread is done with everything.
+    func ended() async {
+        await withCheckedContinuation { continuation in
+            let over = state.withLock { state in
+                if !state.isOver { state.endWaiters.append(continuation) }
+                return state.isOver
+            }
+            if over { continuation.resume() }
+        }
+    }
+
+    func viewerMovedPointer() {
+        state.withLock { state in
+            state.positionIsUncertain = true
+            state.sawViewer = true
+        }
+    }
+
+    var size: DesktopSize { state.withLock { $0.size } }
+    var isAlive: Bool { state.withLock { $0.end == nil && !$0.isClosing } }
+
+    // MARK: From the connection's thread
+
+    /// Whether ``next()`` has a job.
+    var hasJob: Bool { state.withLock { !$0.queue.isEmpty } }
+
+    func next() -> Job? {
+        state.withLock { state in
+            let job = state.queue.popFirst()
+            state.current = job?.id
+            state.interruption = nil
+            return job
+        }
+    }
+
+    func finish(_ job: Job, _ result: Result<ActionResult, any Error>) {
+        state.withLock { state in
+            state.current = nil
+            state.interruption = nil
+        }
+        job.answer.resume(with: result)
+    }
+
+    /// - Throws: why what runs must end early.
+    func checkInterruption() throws {
+        let why = state.withLock { state -> (any Error)? in
+            state.isClosing ? Self.closed : state.interruption
+        }
+        if let why { throw why }
+    }
+
+    func takeProbes() -> [Probe] {
+        state.withLock { state in
+            let probes = state.newProbes
+            state.newProbes = []
+            return probes
+        }
+    }
+
+    func answerProbe(_ id: UInt64, _ result: Result<Void, any Error>) {
+        state.withLock { $0.probes.removeValue(forKey: id) }?.resume(with: result)
+    }
+
+    var isClosing: Bool { state.withLock { $0.isClosing } }
+
+    func setSize(_ size: DesktopSize) { state.withLock { $0.size = size } }
+
+    /// Whether the pointer has to be asked for, which it has to be at first.
+    var positionIsUncertain: Bool {
+        get { state.withLock { $0.positionIsUncertain } }
+        set { state.withLock { $0.positionIsUncertain = newValue } }
+    }
+
+    /// A viewer may have taught the keyboard characters, too.
+    var sawViewer: Bool { state.withLock { $0.sawViewer } }
+
+    /// The connection is no more: whoever waits and whoever comes gets the error.
+    func end(_ error: DesktopError) {
+        let (jobs, probes) = state.withLock { state in
+            if state.end == nil { state.end = error }
+            defer {
+                state.queue = []
+                state.probes = [:]
+                state.newProbes = []
+                state.cancelled = []
+            }
+            return (Array(state.queue), Array(state.probes.values))
+        }
+        for job in jobs { job.answer.resume(throwing: error) }
+        for probe in probes { probe.resume(throwing: error) }
+    }
+
+    /// The thread's last call.
+    func over() {
+        let waiters = state.withLock { state in
+            state.isOver = true
+            defer { state.endWaiters = [] }
+            return state.endWaiters
+        }
+        for waiter in waiters { waiter.resume() }
+    }
+
+    static let closed = DesktopError(.connectionLost, "The connection to the desktop was closed.")
+    private static let released = DesktopError(
+        .failed, "The action was ended because all keys and buttons are being released.")
+}

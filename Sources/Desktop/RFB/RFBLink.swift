@@ -1,0 +1,265 @@
+import CDesktop
+import CPlatform
+import Glibc
+
+/// The connection itself: sending, waiting, asking. On one thread, which made it and ends it.
+final class RFBLink {
+    typealias Instant = ContinuousClock.Instant
+
+    /// What ends waiting early.
+    enum Minding {
+        /// The job that waits is cancelled, or the connection is being closed.
+        case interruption
+        /// The connection is being closed.
+        case closing
+        case nothing
+    }
+
+    /// What the server will have answered once everything before is done.
+    private enum Mark {
+        case fence(UInt32)
+        /// Any update after so many: for servers without fences.
+        case update(UInt64)
+    }
+
+    private let rfb: OpaquePointer
+    private let descriptor: CInt
+    let inbox: RFBInbox
+    private var lastFence: UInt32 = 0
+    private var probes: [(probe: RFBInbox.Probe, mark: Mark)] = []
+    private var resizes: UInt64
+    private var clipboardAsks: UInt64 = 0
+    /// What a program gets that pastes. A server that remembers it asks once.
+    var clipboard = ""
+
+    /// Shakes hands. The descriptor is this object's from here on, even when it throws.
+    /// - Parameter budget: how long the server may take for each answer, now and later; whole seconds.
+    init(_ descriptor: CInt, inbox: RFBInbox, within budget: Duration) throws(DesktopError) {
+        var why = [CChar](repeating: 0, count: 200)
+        let seconds = UInt32(clamping: max(1, budget.components.seconds))
+        guard let rfb = wd_rfb_open(descriptor, seconds, &why, why.count) else {
+            let text = String(decoding: why.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+            throw DesktopError(.connectionLost, "The desktop's VNC server cannot be used: \(text).")
+        }
+        self.rfb = rfb
+        self.descriptor = descriptor
+        self.inbox = inbox
+        resizes = wd_rfb_told(rfb).pointee.resizes
+        inbox.setSize(size)
+    }
+
+    deinit { wd_rfb_close(rfb) }
+
+    var told: wd_rfb_state { wd_rfb_told(rfb).pointee }
+    var size: DesktopSize { DesktopSize(width: Int(told.width), height: Int(told.height)) }
+
+    /// Whether texts of any kind can be offered through the server's clipboard.
+    var hasClipboard: Bool {
+        let needed = UInt32(WD_CLIPBOARD_TEXT | WD_CLIPBOARD_NOTIFY | WD_CLIPBOARD_PROVIDE)
+        return told.clipboard & needed == needed
+    }
+
+    // MARK: Waiting
+
+    /// Reads what the server says, answers probes and minds interruptions until the condition holds.
+    /// - Parameters:
+    ///   - deadline: nil waits for ever, at no cost.
+    ///   - minding: what else ends it.
+    /// - Throws: what `late` makes at the deadline; why the current job was interrupted;
+    ///   ``DesktopError`` `.connectionLost`.
+    func wait(
+        until deadline: Instant?, minding: Minding = .interruption, late: () -> DesktopError = RFBLink.silent,
+        _ condition: () -> Bool
+    ) throws {
+        while true {
+            while wd_rfb_buffered(rfb) { try read() }
+            // Before the condition, which may be about time itself.
+            let now = ContinuousClock.now
+            if condition() { return }
+            switch minding {
+            case .interruption: try inbox.checkInterruption()
+            case .closing: if inbox.isClosing { throw RFBInbox.closed }
+            case .nothing: break
+            }
+            try startProbes()
+            if let deadline, now >= deadline { throw late() }
+            let next = ([deadline] + probes.map { $0.probe.deadline }).compactMap { $0 }.min()
+            try poll(until: next, from: now)
+        }
+    }
+
+    /// Lets time pass.
+    func pause(_ duration: Duration) throws { try pause(until: .now + duration) }
+
+    func pause(until end: Instant) throws {
+        try wait(until: end) { ContinuousClock.now >= end }
+    }
+
+    static func silent() -> DesktopError {
+        DesktopError(.connectionLost, "The desktop does not answer.")
+    }
+
+    private func poll(until deadline: Instant?, from now: Instant) throws {
+        var nanoseconds: Int64 = -1
+        if let deadline {
+            let (seconds, fraction) = max(.zero, min(now.duration(to: deadline), .seconds(86_400))).components
+            nanoseconds = seconds * 1_000_000_000 + fraction / 1_000_000_000
+        }
+        let ready = wd_wait(descriptor, inbox.wakeDescriptor, nanoseconds)
+        if ready & 2 != 0 { wa_eventfd_drain(inbox.wakeDescriptor) }
+        if ready & 1 != 0 { try read() }
+        expireProbes()
+    }
+
+    private func read() throws {
+        guard wd_rfb_read(rfb) else { throw lost() }
+        let told = told
+        if told.resizes != resizes {
+            resizes = told.resizes
+            inbox.setSize(size)
+        }
+        if told.clipboard_asks != clipboardAsks {
+            clipboardAsks = told.clipboard_asks
+            try send(RFBMessage.clipboardProvide(clipboard))
+        }
+        if !probes.isEmpty {
+            for (probe, mark) in probes where isAnswered(mark) { inbox.answerProbe(probe.id, .success(())) }
+            probes.removeAll { isAnswered($0.mark) }
+        }
+    }
+
+    private func lost() -> DesktopError {
+        DesktopError(
+            .connectionLost, "The connection to the desktop is lost.", detail: String(cString: wd_rfb_why(rfb)))
+    }
+
+    // MARK: Probes
+
+    private func startProbes() throws {
+        for probe in inbox.takeProbes() { probes.append((probe, try mark())) }
+    }
+
+    private func expireProbes() {
+        guard !probes.isEmpty else { return }
+        let now = ContinuousClock.now
+        for (probe, _) in probes where probe.deadline <= now {
+            inbox.answerProbe(probe.id, .failure(RFBLink.silent()))
+        }
+        probes.removeAll { $0.probe.deadline <= now }
+    }
+
+    // MARK: Sending
+
+    /// Few bytes at once, each time that the server has room for them: libvncclient would block for
+    /// as long as it has none.
+    func send(_ bytes: [UInt8]) throws {
+        var rest = bytes[...]
+        while !rest.isEmpty {
+            try waitForRoom()
+            let some = rest.prefix(4_096)
+            let sent = some.withUnsafeBytes { bytes in
+                bytes.baseAddress.map { wd_rfb_write(rfb, $0, bytes.count) } ?? true
+            }
+            guard sent else { throw lost() }
+            rest = rest.dropFirst(some.count)
+        }
+    }
+
+    private func waitForRoom() throws {
+        let deadline = ContinuousClock.now + DesktopLimits.answerBudget
+        while true {
+            var item = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+            // Not interrupted: the release of keys goes this way, too.
+            if Glibc.poll(&item, 1, 100) > 0 { return }
+            if ContinuousClock.now >= deadline || inbox.isClosing { throw RFBLink.silent() }
+        }
+    }
+
+    // MARK: Asking
+
+    private func mark() throws -> Mark {
+        if told.has_fence {
+            lastFence &+= 1
+            try send(RFBMessage.fence(lastFence))
+            return .fence(lastFence)
+        }
+        let mark = Mark.update(told.updates)
+        try request(changed: false, DesktopSize(width: 1, height: 1))
+        return mark
+    }
+
+    private func isAnswered(_ mark: Mark) -> Bool {
+        switch mark {
+        // Answered in order; the number may wrap.
+        case .fence(let number): told.fence_answers > 0 && Int32(bitPattern: told.fence_answer &- number) >= 0
+        case .update(let count): told.updates > count
+        }
+    }
+
+    /// Returns when the server has done everything that was sent before.
+    func fence(minding: Minding = .interruption, within budget: Duration = DesktopLimits.answerBudget) throws {
+        let mark = try mark()
+        try wait(until: .now + budget, minding: minding) { isAnswered(mark) }
+    }
+
+    /// As a fence, and the screen's size and the pointer's position are the present ones, as far as the
+    /// server tells them: it does with updates only.
+    func sync() throws {
+        let count = told.updates
+        try request(changed: false, DesktopSize(width: 1, height: 1))
+        try wait(until: .now + DesktopLimits.answerBudget) { told.updates != count }
+    }
+
+    private func request(changed: Bool, _ size: DesktopSize) throws {
+        try waitForRoom()
+        guard wd_rfb_request(rfb, changed, 0, 0, CInt(clamping: size.width), CInt(clamping: size.height)) else {
+            throw lost()
+        }
+    }
+
+    /// Hands out the whole screen as it is now: 4 bytes a pixel, blue, green, red and one unused.
+    func capture<T>(_ body: (UnsafePointer<UInt8>, DesktopSize) throws -> T) throws -> T {
+        // A screen whose size changes meanwhile is asked for again.
+        for _ in 0..<8 {
+            try sync()
+            let size = size
+            guard size.width * size.height <= DesktopLimits.screenshotPixels else {
+                throw DesktopError(
+                    .failed, "The desktop is too large for a screenshot: \(size.width) by \(size.height) pixels.")
+            }
+            let bytes = size.width * size.height * 4
+            // Given back to the system at once: the allocator would keep what is 8 MiB mostly.
+            guard
+                let memory = mmap(nil, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                memory != MAP_FAILED
+            else { throw DesktopError(.failed, "There is no memory for a screenshot.") }
+            defer {
+                wd_rfb_set_target(rfb, nil)
+                munmap(memory, bytes)
+            }
+            let pixels = memory.assumingMemoryBound(to: UInt8.self)
+            wd_rfb_set_target(rfb, pixels)
+            if try fill(size) { return try body(pixels, size) }
+        }
+        throw DesktopError(.failed, "The desktop changes its size all the time.")
+    }
+
+    /// - Returns: false when the size changed, so that the picture is none.
+    private func fill(_ size: DesktopSize) throws -> Bool {
+        let before = told
+        let whole = UInt64(size.width) * UInt64(size.height)
+        var seen = before.updates
+        try request(changed: false, size)
+        let deadline = ContinuousClock.now + DesktopLimits.answerBudget
+        while true {
+            try wait(until: deadline) {
+                told.resizes != before.resizes || told.pixels >= whole || told.updates != seen
+            }
+            if told.resizes != before.resizes { return false }
+            if told.pixels >= whole { return true }
+            seen = told.updates
+            // The size alone may come first, and uses up the request; the pixels are marked as changed.
+            if told.pixels == 0 { try request(changed: true, size) }
+        }
+    }
+}

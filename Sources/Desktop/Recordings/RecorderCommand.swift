@@ -1,0 +1,72 @@
+import AgentCore
+import Glibc
+
+/// A program that records a display, and how it tells that it does.
+struct RecorderCommand: Sendable, Equatable {
+    enum Sign: Sendable, Equatable {
+        /// ``ProgressScanner`` on stdout.
+        case progress
+        /// The video's file has bytes in it.
+        case fileGrows
+    }
+
+    /// For the log.
+    var name: String
+    var arguments: [String]
+    var readySign: Sign
+
+    /// How often a still picture is written all the same: every 20th frame, so that still time passes
+    /// 20 times as fast (spec: recording).
+    private static let longestDrop = 19
+    /// What the recorder may write beyond the limit on what is sent before it ends by itself.
+    private static let overrun = 64 << 10
+
+    /// ffmpeg in one pass: the first frame as JPEG, and all frames that differ as H.264.
+    ///
+    /// - `zerolatency`: the encoder gives each frame at once, so that the first is on the disk before
+    ///   the first 200.
+    /// - `pad`: 4:2:0 needs an even width and height.
+    /// - `faststart`: the index moves to the front at the end, so that any player can seek; until then
+    ///   there is none, which is how a video that was not finished is told from one that was.
+    static func ffmpeg(
+        _ program: String, display: String, files: RecordingFiles, videoBytes: Int
+    ) -> RecorderCommand {
+        let filter = [
+            "[0:v]split=2[all][first]",
+            "[all]mpdecimate=max=\(longestDrop),setpts=N/30/TB,pad=ceil(iw/2)*2:ceil(ih/2)*2[video]",
+            "[first]select=eq(n\\,0)[thumbnail]",
+        ].joined(separator: ";")
+        let arguments =
+            [program, "-nostdin", "-hide_banner", "-loglevel", "error", "-y"]
+            + ["-progress", "pipe:1", "-stats_period", "0.1"]
+            + ["-f", "x11grab", "-framerate", "30", "-draw_mouse", "1", "-i", display]
+            + ["-filter_complex", filter]
+            + ["-map", "[video]", "-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency"]
+            + ["-pix_fmt", "yuv420p", "-flush_packets", "1", "-movflags", "+faststart"]
+            + ["-fs", "\(videoBytes + overrun)", "-f", "mp4", "file:\(files.video)"]
+            + ["-map", "[thumbnail]", "-frames:v", "1", "-q:v", "3", "-f", "image2", "-update", "1"]
+            + [files.thumbnail]
+        return RecorderCommand(name: "ffmpeg", arguments: arguments, readySign: .progress)
+    }
+
+    /// The desktop program's own recorder (spec: recording). Older builds have no `--thumbnail`.
+    static func portableDesktop(
+        _ command: [String], files: RecordingFiles, thumbnail: Bool
+    ) -> RecorderCommand {
+        let flags = ["--idle-speedup", "20", "--idle-min-duration", "0.35", "--idle-noise-tolerance", "-38dB"]
+        let picture = thumbnail ? ["--thumbnail", files.thumbnail] : []
+        return RecorderCommand(
+            name: "portabledesktop", arguments: command + flags + picture + [files.video], readySign: .fileGrows)
+    }
+
+    /// The first executable file of that name in the directories of a PATH. Blocks on the disk.
+    static func find(_ name: String, path: String) -> String? {
+        for directory in path.split(separator: ":") where directory.hasPrefix("/") {
+            let candidate = "\(directory)/\(name)"
+            var info = stat()
+            guard stat(candidate, &info) == 0, info.st_mode & S_IFMT == S_IFREG else { continue }
+            if access(candidate, X_OK) == 0 { return candidate }
+        }
+        return nil
+    }
+}

@@ -1,0 +1,141 @@
+import AgentCore
+import CPlatform
+import Glibc
+import NIOCore
+
+/// Where one recording is on the disk: a directory of its own, so that a new recording never meets
+/// the files of an old one. Every call blocks on the disk.
+struct RecordingFiles: Sendable, Equatable {
+    let directory: String
+    var video: String { "\(directory)/video.mp4" }
+    var thumbnail: String { "\(directory)/thumbnail.jpg" }
+
+    /// Makes the directory, which only we can look into.
+    func create() throws {
+        try createDirectories(parentDirectory(of: directory), mode: 0o700)
+        guard mkdir(directory, 0o700) == 0 else {
+            throw CoreError.system(errno, "cannot create directory \(directory)")
+        }
+    }
+
+    /// Makes both files with mode 0600: a program that opens them would make them readable by all.
+    func createEmpty() throws {
+        for path in [video, thumbnail] {
+            let descriptor = wa_open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
+            guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot create \(path)") }
+            close(descriptor)
+        }
+    }
+
+    /// Empties the directory for a further recorder.
+    func removeContents() { Self.removeContents(of: directory) }
+
+    func remove() { Self.removeTree(directory) }
+
+    var videoBytes: Int {
+        var info = stat()
+        return lstat(video, &info) == 0 ? Int(info.st_size) : 0
+    }
+
+    /// Opens what was recorded, if it is whole.
+    func open() throws -> RecordedVideo {
+        for path in [video, thumbnail] { chmod(path, 0o600) }
+        let videoFile = wa_open(video, O_RDONLY | O_NOFOLLOW, 0)
+        guard videoFile >= 0 else { throw CoreError.system(videoFile, "cannot open \(video)") }
+        let recorded = RecordedVideo(
+            video: videoFile, thumbnail: wa_open(thumbnail, O_RDONLY | O_NOFOLLOW, 0))
+        guard recorded.isWhole else { throw CoreError(.invalid, "\(video) has no index: it was not finished") }
+        return recorded
+    }
+
+    /// Removes everything below the directory of all recordings, and the directory.
+    static func removeTree(_ directory: String) {
+        removeContents(of: directory)
+        rmdir(directory)
+    }
+
+    private static func removeContents(of directory: String) {
+        for name in directoryEntries(directory) {
+            let path = "\(directory)/\(name)"
+            var info = stat()
+            // A link is removed, never followed.
+            if lstat(path, &info) == 0, info.st_mode & S_IFMT == S_IFDIR {
+                removeTree(path)
+            } else {
+                unlink(path)
+            }
+        }
+    }
+}
+
+/// The files of a recording, held open: they may be removed meanwhile. Reads block on the disk.
+public final class RecordedVideo: Sendable {
+    private let videoFile: CInt
+    private let thumbnailFile: CInt
+    /// Bytes of the video.
+    public let videoBytes: Int
+    /// Bytes of the thumbnail, 0 without one.
+    public let thumbnailBytes: Int
+
+    fileprivate init(video: CInt, thumbnail: CInt) {
+        videoFile = video
+        thumbnailFile = thumbnail
+        videoBytes = Self.size(video)
+        thumbnailBytes = Self.size(thumbnail)
+    }
+
+    deinit {
+        close(videoFile)
+        if thumbnailFile >= 0 { close(thumbnailFile) }
+    }
+
+    /// - Throws: ``CoreError`` where the disk fails or the file is shorter than it was.
+    func readVideo(at offset: Int, count: Int) throws -> ByteBuffer { try Self.read(videoFile, offset, count) }
+
+    /// - Throws: as ``readVideo(at:count:)``.
+    func readThumbnail(at offset: Int, count: Int) throws -> ByteBuffer {
+        try Self.read(thumbnailFile, offset, count)
+    }
+
+    private static func read(_ file: CInt, _ offset: Int, _ count: Int) throws -> ByteBuffer {
+        var buffer = ByteBufferAllocator().buffer(capacity: count)
+        while buffer.readableBytes < count {
+            let at = offset + buffer.readableBytes
+            let n = buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: count - buffer.readableBytes) { area in
+                max(0, pread(file, area.baseAddress, min(area.count, offset + count - at), off_t(at)))
+            }
+            guard n > 0 else { throw CoreError.system(EIO, "a recording's file ended early") }
+        }
+        return buffer
+    }
+
+    /// Whether the file has an index (`moov`) and pictures (`mdat`), each whole: top-level boxes are a
+    /// size in 4 bytes, a type in 4, and a size in 8 more where the first is 1 (ISO 14496-12, 4.2).
+    var isWhole: Bool {
+        var offset = 0
+        var seen: Set<String> = []
+        // Ours have four or five, a fragmented one two a fragment; the bound is against nonsense.
+        for _ in 0..<100_000 {
+            guard let head = try? Self.read(videoFile, offset, 8),
+                let short: UInt32 = head.getInteger(at: 0), let type = head.getString(at: 4, length: 4)
+            else { break }
+            var size = Int(short)
+            if short == 1 {
+                guard let long: UInt64 = (try? Self.read(videoFile, offset + 8, 8))?.getInteger(at: 0),
+                    long <= UInt64(Int.max)
+                else { return false }
+                size = Int(long)
+            }
+            guard size >= 8, size <= videoBytes - offset else { return false }
+            seen.insert(type)
+            offset += size
+            if offset == videoBytes { return seen.isSuperset(of: ["moov", "mdat"]) }
+        }
+        return false
+    }
+
+    private static func size(_ file: CInt) -> Int {
+        var info = stat()
+        return file >= 0 && fstat(file, &info) == 0 ? Int(info.st_size) : 0
+    }
+}

@@ -1,0 +1,33 @@
+import AgentCore
+
+/// The metrics of recordings.
+struct RecordingMetrics: Sendable {
+    /// Why a recording gave no video.
+    enum Failure: String, Sendable, CaseIterable {
+        /// It never began.
+        case start
+        /// The recorder ended by itself, and what it left cannot be used.
+        case died
+        /// The recorder did not end when told to, or left nothing that can be used.
+        case stop
+    }
+
+    let started: CounterSeries
+    let failed: CounterFamily
+    private let registry: MetricsRegistry
+
+    init(_ registry: MetricsRegistry) {
+        self.registry = registry
+        started = registry.counter(
+            "agent_desktop_recordings_started_total", help: "Recordings whose first frame was written."
+        ).with()
+        failed = registry.counter(
+            "agent_desktop_recordings_failed_total", help: "Recordings that gave no video, by reason.",
+            labels: ["reason"])
+        for failure in Failure.allCases { _ = failed.with(failure.rawValue) }
+    }
+
+    func observe(running: @escaping @Sendable () -> Int) {
+        registry.gauge("agent_desktop_recordings_running", help: "Recordings that run.") { Double(running()) }
+    }
+}

@@ -1,0 +1,177 @@
+import AgentCore
+import AgentHTTP
+import HTTPTypes
+import Hummingbird
+import Logging
+import NIOCore
+
+/// The routes below /api/v0/desktop but for the recordings (spec: virtual desktop).
+public struct DesktopRoutes: Sendable {
+    public static let base = "/api/v0/desktop"
+
+    /// Starts a program for the `open` action, through the process API's launcher.
+    /// - Parameters:
+    ///   - command: a command line for the shell.
+    ///   - display: the X display that the program gets.
+    /// - Throws: ``DesktopError``.
+    public typealias ProgramStarter =
+        @Sendable (_ command: String, _ display: String, _ chat: ChatIdentity?) async throws -> Void
+
+    /// What the routes need from elsewhere.
+    public struct Hooks: Sendable {
+        public var open: ProgramStarter
+        /// Somebody acted: recordings go on.
+        public var activity: @Sendable () -> Void
+        /// Recordings that run.
+        public var recordings: @Sendable () -> Int
+
+        public init(
+            open: @escaping ProgramStarter, activity: @escaping @Sendable () -> Void = {},
+            recordings: @escaping @Sendable () -> Int = { 0 }
+        ) {
+            self.open = open
+            self.activity = activity
+            self.recordings = recordings
+        }
+    }
+
+    private let session: DesktopSession
+    private let viewer: ViewerFiles
+    private let hooks: Hooks
+    private let clock: AgentClock
+    private let executor: any TaskExecutor
+    private let logger: Logger
+
+    /// - Parameters:
+    ///   - viewer: the files of the viewer's page.
+    ///   - executor: runs actions and what a viewer's end brings.
+    public init(
+        session: DesktopSession, viewer: ViewerFiles, hooks: Hooks, clock: AgentClock, executor: any TaskExecutor,
+        logger: Logger
+    ) {
+        self.session = session
+        self.viewer = viewer
+        self.hooks = hooks
+        self.clock = clock
+        self.executor = executor
+        self.logger = logger
+    }
+
+    public func add(to routes: AgentRoutes) {
+        routes.post("\(Self.base)/action", bodyLimit: DesktopLimits.actionBytes, action)
+        routes.get("\(Self.base)/status", status)
+        routes.get("\(Self.base)/vnc", vnc)
+        viewer.add(to: routes)
+    }
+
+    // MARK: Actions
+
+    private func action(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
+        _ = try Query(request, allowed: [])
+        try request.requireJSON()
+        let body = try await request.body.collect(upTo: .max)
+        return try await answering {
+            let action: DesktopAction
+            do {
+                action = try DesktopAction.decode(body)
+            } catch {
+                session.metrics.actions.with("none", "invalid").increment()
+                throw error
+            }
+            hooks.activity()
+            do {
+                let result = try await perform(action, context)
+                session.metrics.actions.with(action.kind.rawValue, "ok").increment()
+                return .json(bytes: result.json())
+            } catch {
+                let why = (error as? DesktopError)?.code == .invalid ? "invalid" : "failed"
+                session.metrics.actions.with(action.kind.rawValue, why).increment()
+                throw error
+            }
+        }
+    }
+
+    /// Performs it in a task of its own where the caller's going away or shutdown must end it.
+    private func perform(_ action: DesktopAction, _ context: AgentRequestContext) async throws -> ActionResult {
+        guard action.kind == .holdKey || action.kind == .wait else { return try await run(action, context.chat) }
+        let chat = context.chat
+        let work = Task(executorPreference: executor) { try await run(action, chat) }
+        let gone = context.caller.onGone { work.cancel() }
+        let stopping = session.onShutdown { work.cancel() }
+        defer {
+            context.caller.remove(gone)
+            session.removeOnShutdown(stopping)
+        }
+        do {
+            return try await work.value
+        } catch is CancellationError {
+            if session.isStopping { throw DesktopSession.shuttingDown }
+            throw DesktopError(.invalid, "The caller went away before the action was over.")
+        }
+    }
+
+    private func run(_ action: DesktopAction, _ chat: ChatIdentity?) async throws -> ActionResult {
+        switch action.kind {
+        case .wait:
+            guard !session.isStopping else { throw DesktopSession.shuttingDown }
+            try await clock.sleep(.milliseconds(action.durationMilliseconds))
+        case .open:
+            let desktop = try await session.desktop()
+            try await hooks.open(action.text ?? "", desktop.display, chat)
+        default: return try await session.perform(action)
+        }
+        return ActionResult(output: "\(action.kind.rawValue) action performed")
+    }
+
+    // MARK: Status
+
+    private struct Status: Encodable {
+        var running = false
+        var width: Int?
+        var height: Int?
+        var vnc_port: Int?
+        var since: Int64?
+        var viewers = 0
+        var recordings = 0
+
+        private enum CodingKeys: CodingKey { case running, width, height, vnc_port, since, viewers, recordings }
+
+        // Every key is always there; what a desktop that is not running does not have is null.
+        func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(running, forKey: .running)
+            try container.encode(width, forKey: .width)
+            try container.encode(height, forKey: .height)
+            try container.encode(vnc_port, forKey: .vnc_port)
+            try container.encode(since, forKey: .since)
+            try container.encode(viewers, forKey: .viewers)
+            try container.encode(recordings, forKey: .recordings)
+        }
+    }
+
+    private func status(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
+        _ = try Query(request, allowed: [])
+        var status = Status(viewers: session.hub.count, recordings: hooks.recordings())
+        if let desktop = session.current {
+            let size = desktop.driver.size
+            status.running = true
+            (status.width, status.height) = (size.width, size.height)
+            (status.vnc_port, status.since) = (desktop.vncPort, desktop.since)
+        }
+        return .json(status)
+    }
+
+    // MARK: The bridge
+
+    private func vnc(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
+        _ = try Query(request, allowed: ["token"])
+        // Before a desktop is started for somebody who cannot talk to it.
+        try WebSocketUpgrade.check(request)
+        let desktop = try await answering { try await session.desktop() }
+        let bridge = ViewerBridge.Context(
+            desktop: desktop, hub: session.hub, metrics: session.metrics, executor: executor, logger: context.logger)
+        return try WebSocketUpgrade.respondWithBytes(to: request, context: context, protocols: ["binary"]) { channel in
+            try ViewerBridge.install(bridge, on: channel)
+        }
+    }
+}

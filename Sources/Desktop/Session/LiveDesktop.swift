@@ -1,0 +1,96 @@
+import AgentCore
+import Synchronization
+
+/// A desktop that is up, with what is needed to watch and to end it.
+final class LiveDesktop: Sendable {
+    let generation: Int
+    let running: RunningDesktop
+    let xvnc: ProcessHandle
+    let openbox: ProcessHandle?
+    let sessionDirectory: SessionFiles.SessionDirectory?
+    /// Found from an earlier life of the agent.
+    let wasAdopted: Bool
+    /// Why it is driven through the program's own subcommands, if it is.
+    let whyNotRFB: String?
+
+    private struct Contact {
+        /// Actions that are being performed: the driver does one after the other, so that a probe would
+        /// only wait behind them.
+        var busy = 0
+        /// On ``AgentClock``.
+        var last: Duration
+        var probe: Task<Bool, Never>?
+    }
+
+    private let contact: Mutex<Contact>
+
+    init(
+        generation: Int, running: RunningDesktop, xvnc: ProcessHandle, openbox: ProcessHandle?,
+        sessionDirectory: SessionFiles.SessionDirectory?, wasAdopted: Bool, whyNotRFB: String?, now: Duration
+    ) {
+        self.generation = generation
+        self.running = running
+        self.xvnc = xvnc
+        self.openbox = openbox
+        self.sessionDirectory = sessionDirectory
+        self.wasAdopted = wasAdopted
+        self.whyNotRFB = whyNotRFB
+        contact = Mutex(Contact(last: now))
+    }
+
+    /// Actions that run or wait for their turn.
+    var pending: Int { contact.withLock { $0.busy } }
+
+    /// Why it cannot be used; nil as far as one can see without asking it.
+    var problem: String? {
+        if !xvnc.isAlive { return "Xvnc has ended" }
+        if !running.driver.isAlive { return "the connection to Xvnc has ended" }
+        return nil
+    }
+
+    /// Runs something that keeps the driver busy, and whose success shows that the server answers.
+    func busy<T: Sendable>(_ clock: AgentClock, _ body: () async throws -> T) async throws -> T {
+        contact.withLock { $0.busy += 1 }
+        defer { contact.withLock { $0.busy -= 1 } }
+        let result = try await body()
+        let now = clock.now()
+        contact.withLock { $0.last = now }
+        return result
+    }
+
+    /// Whether the server answers, which is asked when it was not heard of for a while. Any number who ask
+    /// at once share one question.
+    func answers(_ clock: AgentClock, _ executor: any TaskExecutor, _ limits: SessionLimits) async -> Bool {
+        let now = clock.now()
+        let probe: Task<Bool, Never>? = contact.withLock { contact in
+            if let probe = contact.probe { return probe }
+            guard contact.busy == 0, now - contact.last >= limits.probeAfter else { return nil }
+            let probe = Task(executorPreference: executor) { [self] in await ask(clock, executor, limits) }
+            contact.probe = probe
+            return probe
+        }
+        guard let probe else { return true }
+        return await probe.value
+    }
+
+    private func ask(_ clock: AgentClock, _ executor: any TaskExecutor, _ limits: SessionLimits) async -> Bool {
+        let driver = running.driver
+        // The driver keeps the time; should it not, nobody waits for it.
+        let patience = Patience(clock: clock, executor: executor)
+        let answer =
+            await patience.wait(atMost: limits.probe + .seconds(1)) {
+                do {
+                    try await driver.probe(within: limits.probe)
+                    return true
+                } catch {
+                    return false
+                }
+            } ?? false
+        let now = clock.now()
+        contact.withLock { contact in
+            contact.probe = nil
+            if answer { contact.last = now }
+        }
+        return answer
+    }
+}

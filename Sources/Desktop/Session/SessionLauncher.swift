@@ -1,0 +1,268 @@
+import AgentCore
+import Glibc
+import Logging
+
+/// Starts a desktop, or adopts the one that an earlier life of the agent left; ``DesktopSession`` says when.
+/// One call of ``start(_:)`` at a time.
+struct SessionLauncher: Sendable {
+    let configuration: DesktopSession.Configuration
+    let cleaner: SessionCleaner
+    private let up: UpCommand
+    private let connect: DesktopSession.DriverFactory
+    private var limits: SessionLimits { configuration.limits }
+    private var pool: BlockingPool { cleaner.pool }
+    private var clock: AgentClock { cleaner.patience.clock }
+    private var logger: Logger { cleaner.logger }
+    private var files: SessionFiles { cleaner.files }
+
+    init(
+        configuration: DesktopSession.Configuration, runner: any CommandRunner, pool: BlockingPool,
+        patience: Patience, logger: Logger, connect: @escaping DesktopSession.DriverFactory
+    ) {
+        self.configuration = configuration
+        let files = SessionFiles(stateDirectory: configuration.stateDirectory)
+        cleaner = SessionCleaner(
+            files: files, pool: pool, patience: patience, limits: configuration.limits, logger: logger)
+        up = UpCommand(configuration: configuration, files: files, runner: runner, pool: pool, patience: patience)
+        self.connect = connect
+    }
+
+    /// The program with what comes before the flags of its subcommand, for whoever calls it for a running
+    /// desktop; nil when it is not there. Blocks: looks for it.
+    func command(_ subcommand: String) -> [String]? {
+        up.locate(configuration.environment.build()).map { [$0, subcommand, "--state-file", files.state] }
+    }
+
+    /// - Throws: ``DesktopError``, also when the calling task is cancelled; then nothing is left of it.
+    func start(_ generation: Int) async throws -> LiveDesktop {
+        let deadline = clock.now() + limits.start
+        if let adopted = await adopt(generation) { return adopted }
+        await cleaner.cleanEarlierLife()
+        try checkCancelled()
+        do {
+            try await pool.run { [files] in try files.prepare() }
+        } catch {
+            throw DesktopError.start("\(error)", cause: error)
+        }
+        let environment = configuration.environment.build()
+        guard let program = try? await pool.run({ [up] in up.locate(environment) }) else {
+            throw DesktopError.start(
+                "portabledesktop was found neither on PATH nor in the script directory; install it and try again")
+        }
+        let record = SessionFiles.Record(boot: SessionFiles.boot, began: clock.wallSeconds())
+        await write(record)
+        var command: (any RunningCommand)?
+        do {
+            let success = try await up.run(program, environment, deadline)
+            command = success.command
+            return try await take(success, generation, record, deadline)
+        } catch {
+            command?.abandonOutput()
+            await cleaner.cleanEarlierLife()
+            throw error
+        }
+    }
+
+    /// Makes sure that what the program tells of is a desktop of ours that nobody else can reach, and
+    /// connects to it.
+    private func take(
+        _ success: UpCommand.Success, _ generation: Int, _ record: SessionFiles.Record, _ deadline: Duration
+    ) async throws -> LiveDesktop {
+        let report = success.report
+        let (xvnc, openbox) = try await processes(report)
+        guard let xvnc else {
+            throw DesktopError.start(
+                "portabledesktop up printed xvncPid \(report.xvncPid), which is no VNC server of ours")
+        }
+        try await refuseExposed(report, xvnc)
+        try checkCancelled()
+        let endpoint = await endpoint(report)
+        let (driver, whyNotRFB) = try await drive(
+            .init(
+                endpoint: endpoint, display: report.display, isFresh: true,
+                environment: configuration.environment.build()), xvnc, by: deadline)
+        let since = clock.wallSeconds()
+        let directory = await sessionDirectory(report, record)
+        let live = LiveDesktop(
+            generation: generation,
+            running: RunningDesktop(
+                display: report.display, endpoint: endpoint, vncPort: report.vncPort, since: since, driver: driver),
+            xvnc: xvnc, openbox: openbox, sessionDirectory: directory, wasAdopted: false, whyNotRFB: whyNotRFB,
+            now: clock.now())
+        var record = record
+        record.desktop = SessionFiles.Desktop(
+            xvnc: xvnc.identity, openbox: openbox?.identity, display: report.display, vncPort: report.vncPort,
+            since: since, sessionDirectory: directory)
+        await write(record)
+        if let warnings = success.warnings {
+            logger.debug("portabledesktop up wrote", metadata: ["stderr": "\(warnings)"])
+        }
+        logger.info(
+            "desktop started",
+            metadata: [
+                "display": "\(report.display)", "vnc_port": "\(report.vncPort)", "xvnc_pid": "\(xvnc.pid)",
+                "size": "\(driver.size.width)x\(driver.size.height)",
+            ])
+        return live
+    }
+
+    /// The program may tell of a process that has not executed its own program yet, which is waited for a little.
+    private func processes(_ report: UpReport) async throws -> (xvnc: ProcessHandle?, openbox: ProcessHandle?) {
+        let deadline = clock.now() + limits.naming
+        while true {
+            let found = try await pool.run { report.processes() }
+            let misses = found.xvnc == nil || report.openboxPid != nil && found.openbox == nil
+            let pids = [report.xvncPid, report.openboxPid].compactMap { $0 }
+            guard misses, clock.now() < deadline, pids.allSatisfy(ProcessHandle.isRunning) else { return found }
+            await cleaner.patience.pause(.milliseconds(10))
+        }
+    }
+
+    private func write(_ record: SessionFiles.Record) async {
+        do {
+            try await pool.runToEnd { [files] in try files.write(record) }
+        } catch {
+            logger.warning("the desktop could not be adopted after a crash", metadata: ["error": "\(error)"])
+        }
+    }
+
+    private func sessionDirectory(
+        _ report: UpReport, _ record: SessionFiles.Record
+    ) async -> SessionFiles.SessionDirectory? {
+        guard let path = report.sessionDir else { return nil }
+        let directory = try? await pool.runToEnd { [files] in
+            files.sessionDirectory(path, started: record.began)
+        }
+        if directory == nil {
+            logger.warning(
+                "the desktop's session directory is left alone at its end: it is not one that this start made",
+                metadata: ["path": "\(path)"])
+        }
+        return directory
+    }
+
+    private func refuseExposed(_ report: UpReport, _ xvnc: ProcessHandle) async throws {
+        let exposed = try await pool.run { ListeningSockets.exposed(port: report.vncPort, of: xvnc.pid) }
+        guard let first = exposed.first else { return }
+        throw DesktopError.start(
+            "its VNC server can be reached from other machines without a password, on \(first.address):\(first.port); "
+                + "portabledesktop must pass --xvnc-arg on to Xvnc")
+    }
+
+    private func endpoint(_ report: UpReport) async -> RFBEndpoint {
+        let hasSocket = (try? await pool.run { [files] in files.hasSocket }) ?? false
+        return hasSocket ? .unix(files.socket) : .tcp(host: "127.0.0.1", port: report.vncPort)
+    }
+
+    /// The driver over RFB; where that cannot be had but the program sees the desktop, one through the program.
+    /// - Returns: the driver, and why it is not the one over RFB.
+    private func drive(
+        _ server: DesktopSession.Connection, _ xvnc: ProcessHandle, by deadline: Duration
+    ) async throws -> (driver: any DesktopDriver, whyNotRFB: String?) {
+        do {
+            return (try await connect(to: server, within: max(.zero, deadline - clock.now())), nil)
+        } catch let error as DesktopError where error.code != .shuttingDown {
+            let left = deadline - clock.now()
+            let path = try? await pool.run { [up] in up.locate(server.environment) }
+            guard left > .zero, let path, xvnc.isAlive, !Task.isCancelled else { throw error }
+            let program = DesktopProgram(
+                path: path, stateFile: files.state, environment: server.environment, runner: up.runner,
+                patience: cleaner.patience)
+            let driver = await cleaner.patience.wait(atMost: left) {
+                try? await ProgramDriver.connect(through: program)
+            }
+            try checkCancelled()
+            guard let driver = driver ?? nil else { throw error }
+            let why = error.detail ?? error.message
+            logger.warning(
+                "the desktop is driven through portabledesktop's own subcommands, which is slow",
+                metadata: ["display": "\(server.display)", "why": "\(why)"])
+            return (driver, why)
+        }
+    }
+
+    private func connect(to server: DesktopSession.Connection, within budget: Duration) async throws
+        -> any DesktopDriver
+    {
+        let first = FirstOf<Result<any DesktopDriver, any Error>>()
+        let (connect, clock, executor) = (connect, clock, cleaner.patience.executor)
+        let connecting = Task(executorPreference: executor) {
+            do {
+                let driver = try await connect(server)
+                // Too late for whoever waited.
+                if !first.set(.success(driver)) { await driver.close() }
+            } catch {
+                first.set(.failure(error))
+            }
+        }
+        let timer = Task(executorPreference: executor) {
+            guard (try? await clock.sleep(budget)) != nil else { return }
+            first.set(.failure(DesktopError.start("its VNC server did not answer in time")))
+        }
+        let result = await withTaskCancellationHandler {
+            await first.value
+        } onCancel: {
+            first.set(.failure(DesktopSession.shuttingDown))
+        }
+        timer.cancel()
+        connecting.cancel()
+        do {
+            return try result.get()
+        } catch let error as DesktopError where error.isAboutStart {
+            throw error
+        } catch {
+            let what = (error as? DesktopError).map { "\($0.message) \($0.detail ?? "")" } ?? "\(error)"
+            throw DesktopError.start("its VNC server cannot be used: \(what)", cause: error)
+        }
+    }
+
+    private func checkCancelled() throws { if Task.isCancelled { throw DesktopSession.shuttingDown } }
+
+    /// The desktop that an earlier life of the agent left, when it is still the same and answers.
+    private func adopt(_ generation: Int) async -> LiveDesktop? {
+        let found = try? await pool.run { [files] () -> (SessionFiles.Desktop, ProcessHandle)? in
+            guard let record = files.readRecord(), record.boot == SessionFiles.boot, let desktop = record.desktop,
+                let xvnc = ProcessHandle(desktop.xvnc)
+            else { return nil }
+            return (desktop, xvnc)
+        }
+        guard let (desktop, xvnc) = found else { return nil }
+        let report = UpReport(vncPort: desktop.vncPort, display: desktop.display, xvncPid: xvnc.pid)
+        do {
+            try await refuseExposed(report, xvnc)
+            let endpoint = await endpoint(report)
+            let (driver, whyNotRFB) = try await drive(
+                .init(
+                    endpoint: endpoint, display: desktop.display, isFresh: false,
+                    environment: configuration.environment.build()), xvnc, by: clock.now() + limits.adoption)
+            let openbox = try? await pool.run { desktop.openbox.flatMap { ProcessHandle($0) } }
+            logger.info(
+                "adopted the desktop that an earlier life of the agent started",
+                metadata: ["display": "\(desktop.display)", "xvnc_pid": "\(xvnc.pid)"])
+            return LiveDesktop(
+                generation: generation,
+                running: RunningDesktop(
+                    display: desktop.display, endpoint: endpoint, vncPort: desktop.vncPort, since: desktop.since,
+                    driver: driver),
+                xvnc: xvnc, openbox: openbox, sessionDirectory: desktop.sessionDirectory, wasAdopted: true,
+                whyNotRFB: whyNotRFB, now: clock.now())
+        } catch {
+            logger.warning(
+                "the desktop of an earlier life of the agent is ended",
+                metadata: [
+                    "display": "\(desktop.display)", "error": "\((error as? DesktopError)?.detail ?? "\(error)")",
+                ])
+            return nil
+        }
+    }
+}
+
+extension UpReport {
+    /// The processes, if they are what the program says they are. Blocks.
+    func processes() -> (xvnc: ProcessHandle?, openbox: ProcessHandle?) {
+        func handle(_ pid: Int32?, _ name: String) -> ProcessHandle? {
+            pid.flatMap { ProcessHandle(pid: $0) }.flatMap { $0.name.lowercased().contains(name) ? $0 : nil }
+        }
+        return (handle(xvncPid, "vnc"), handle(openboxPid, "openbox"))
+    }
+}

@@ -1,0 +1,94 @@
+import AgentCore
+import Glibc
+
+/// One run of `portabledesktop up`, which starts the desktop and exits.
+struct UpCommand: Sendable {
+    let configuration: DesktopSession.Configuration
+    let files: SessionFiles
+    let runner: any CommandRunner
+    let pool: BlockingPool
+    let patience: Patience
+    private var limits: SessionLimits { configuration.limits }
+
+    /// What a run that succeeded told.
+    struct Success: Sendable {
+        var report: UpReport
+        /// What it wrote on stderr.
+        var warnings: String?
+        /// Its outputs are still read: the desktop may hold them, and must not fail or wait in a write.
+        var command: any RunningCommand
+    }
+
+    /// Blocks: looks for the program as a shell would.
+    func locate(_ environment: [String: String]) -> String? {
+        let path = environment["PATH"] ?? EnvironmentBuilder.defaultPath
+        let directories = path.split(separator: ":").map(String.init)
+        let last = configuration.scriptBinDirectory
+        return (directories.filter { $0 != last } + [last].compactMap { $0 })
+            .filter { $0.hasPrefix("/") }.map { "\($0)/portabledesktop" }
+            .first { candidate in
+                var info = stat()
+                return stat(candidate, &info) == 0 && info.st_mode & S_IFMT == S_IFREG && access(candidate, X_OK) == 0
+            }
+    }
+
+    /// Runs the program until it exits, at the latest at the deadline; then, and when the calling task is
+    /// cancelled, it is ended. Servers that it may have started by then are the caller's to find.
+    /// - Throws: ``DesktopError``.
+    func run(_ program: String, _ environment: [String: String], _ deadline: Duration) async throws -> Success {
+        let run: ProgramRun
+        do {
+            run = try await ProgramRun.start(
+                Command(arguments: arguments(program), environment: environment, workdir: await workdir()),
+                by: runner, patience, outputLimit: SessionLimits.upOutputBytes)
+        } catch {
+            throw DesktopError.start("portabledesktop cannot be run: \(error)", cause: error)
+        }
+        let how = await run.end(by: deadline)
+        do {
+            // The exit may be told before the last bytes are read.
+            if case .exited(let exit) = how, exit != .exited(0) || (try? UpReport.find(in: run.output.output)) == nil {
+                await run.drain()
+            }
+            guard how == .exited(.exited(0)) else { throw UpReport.Problem(how.text(limits.start)) }
+            let report = try UpReport.find(in: run.output.output)
+            run.output.close()
+            return Success(report: report, warnings: run.output.errors, command: run.command)
+        } catch {
+            await run.kill(after: limits.upGrace, limits.killGrace)
+            if how == .cancelled { throw DesktopSession.shuttingDown }
+            let what = (error as? UpReport.Problem)?.text ?? "\(error)"
+            throw DesktopError.start("portabledesktop up \(what)\(run.output.errors.map { ": \($0)" } ?? "")")
+        }
+    }
+
+    private func arguments(_ program: String) -> [String] {
+        // Stock it listens on all interfaces without a password, and begins anew when its last X client (openbox,
+        // say) goes: that ends every VNC connection and leaves TigerVNC 1.12 spinning over one it forgot.
+        let xvnc = [
+            "-localhost=1", "-AlwaysShared=1", "-UseBlacklist=0", "-rfbunixpath=\(files.socket)", "-rfbunixmode=0600",
+            "-noreset",
+        ]
+        return [
+            program, "up", "--json", "--geometry", configuration.geometry, "--state-file", files.state,
+            "--xvnc-arg=\(xvnc.joined(separator: ","))",
+        ]
+    }
+
+    private func workdir() async -> String {
+        let wanted = configuration.workdir()
+        let exists = (try? await pool.run { access(wanted, X_OK) == 0 }) ?? false
+        return exists ? wanted : "/"
+    }
+}
+
+extension DesktopError {
+    private static let startMessage = "Failed to start the desktop."
+
+    /// A start that failed.
+    static func start(_ detail: String, cause: (any Error)? = nil) -> DesktopError {
+        DesktopError(.failed, startMessage, detail: detail, cause: cause)
+    }
+
+    var isAboutStart: Bool { message == Self.startMessage || code == .shuttingDown }
+}

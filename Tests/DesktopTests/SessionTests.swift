@@ -1,0 +1,411 @@
+import AgentCore
+import AgentTestSupport
+import Foundation
+import Glibc
+import Synchronization
+import Testing
+
+@testable import Desktop
+
+/// The session over real Xtigervnc and openbox.
+@Suite struct SessionTests {
+    private static func failure(_ body: () async throws -> some Any) async -> DesktopError? {
+        do {
+            _ = try await body()
+            return nil
+        } catch {
+            return error as? DesktopError
+        }
+    }
+
+    private static let click = DesktopAction(.leftClick, coordinate: DesktopPoint(x: 5, y: 5))
+
+    @Test func nothingExistsBeforeTheFirstUse() async throws {
+        try await withWorld(SessionWorld()) { world in
+            #expect(world.session.current == nil)
+            #expect(world.processes().isEmpty && access(world.state, F_OK) != 0)
+            #expect(world.session.health == nil)
+        }
+    }
+
+    @Test func twentyFirstUsesAtOnceAreOneStart() async throws {
+        let world = try SessionWorld()
+        let display = try await withWorld(world) { world in
+            let displays = try await withThrowingTaskGroup(of: String.self) { group in
+                for _ in 0..<20 { group.addTask { try await world.session.desktop().display } }
+                return try await group.reduce(into: Set()) { $0.insert($1) }
+            }
+            #expect(displays.count == 1 && world.calls("up") == 1)
+            _ = try await world.session.perform(Self.click)
+            let desktop = try #require(world.session.current)
+            #expect(desktop.driver.size == DesktopSize(width: 640, height: 480))
+            #expect(desktop.endpoint == .unix("\(world.state)/rfb.sock"))
+            #expect(world.metrics.render().contains("agent_desktop_running 1"))
+            #expect(world.metrics.render().contains(#"agent_desktop_starts_total{result="started"} 1"#))
+            return desktop.display
+        }
+        try await eventually("nothing is left") { world.remains(display: display) == [] }
+        #expect(world.calls("up") == 1 && world.calls("down") == 0)
+        #expect(await Self.failure { try await world.session.desktop() }?.code == .shuttingDown)
+    }
+
+    @Test func nobodyElseCanReachIt() async throws {
+        try await withWorld(SessionWorld()) { world in
+            let desktop = try await world.session.desktop()
+            let xvnc = try world.xvnc()
+            let own = ListeningSockets.inodes(of: xvnc)
+            let listeners = ListeningSockets.all(of: xvnc).filter { own.contains($0.inode) }
+            #expect(!listeners.isEmpty && listeners.allSatisfy(\.isLoopback))
+            #expect(listeners.contains { $0.port == desktop.vncPort })
+            #expect(ListeningSockets.exposed(port: desktop.vncPort, of: xvnc).isEmpty)
+            var info = stat()
+            stat("\(world.state)/rfb.sock", &info)
+            #expect(info.st_mode & 0o777 == 0o600)
+            stat(world.state, &info)
+            #expect(info.st_mode & 0o777 == 0o700)
+        }
+    }
+
+    @Test func aServerThatEverybodyCanReachIsRefused() async throws {
+        let world = try SessionWorld(fault: "open")
+        try await withWorld(world) { world in
+            let error = await Self.failure { try await world.session.desktop() }
+            #expect(error?.code == .failed && error?.message == "Failed to start the desktop.")
+            #expect(error?.detail?.contains("without a password") ?? false)
+            #expect(world.remains() == [])
+            #expect(world.session.health?.degrades ?? false)
+        }
+    }
+
+    // MARK: Programs that fail
+
+    @Test func aMissingProgramIsNamed() async throws {
+        try await withWorld(SessionWorld(hasProgram: false)) { world in
+            let error = await Self.failure { try await world.session.desktop() }
+            #expect(error?.code == .failed)
+            #expect(error?.detail?.contains("portabledesktop was found neither on PATH") ?? false)
+        }
+    }
+
+    @Test func theScriptDirectoryIsLookedIntoToo() async throws {
+        let world = try SessionWorld(hasProgram: false)
+        symlink("\(SessionWorld.fixtures)/portabledesktop", "\(world.directory.path)/none/portabledesktop")
+        try await withWorld(world) { world in _ = try await world.session.desktop() }
+        #expect(world.remains() == [])
+    }
+
+    @Test(arguments: [
+        ("fail", "exited with status 3: portabledesktop: cannot find Xvnc"), ("silent", "printed nothing"),
+        ("garbage", "printed no JSON"), ("ghost", "xvncPid 4194303"),
+    ])
+    func aProgramThatFailsIsQuoted(fault: String, detail: String) async throws {
+        try await withWorld(SessionWorld(fault: fault)) { world in
+            let error = await Self.failure { try await world.session.desktop() }
+            #expect(error?.code == .failed && error?.detail?.contains(detail) ?? false, "\(error?.detail ?? "")")
+            #expect(world.remains() == [])
+            #expect(world.session.health?.text.contains("the last start failed") ?? false)
+            // The next use tries again.
+            _ = await Self.failure { try await world.session.desktop() }
+            #expect(world.calls("up") == 2)
+        }
+    }
+
+    @Test(arguments: ["hang", "stubborn", "hangup"])
+    func aProgramThatHangsIsEnded(fault: String) async throws {
+        var limits = SessionLimits()
+        limits.start = .seconds(3)
+        limits.upGrace = .milliseconds(200)
+        try await withWorld(SessionWorld(fault: fault, limits: limits)) { world in
+            let first = Task { await Self.failure { try await world.session.desktop() } }
+            try await eventually("up runs") { world.calls("up") == 1 }
+            #expect(world.session.current == nil)
+            let error = await first.value
+            #expect(error?.detail?.contains("did not finish within 3 s") ?? false, "\(error?.detail ?? "")")
+            #expect(world.remains() == [])
+        }
+    }
+
+    @Test(arguments: ["warn", "noisy", "late", "tcp"])
+    func whatIsOnlyOddWorks(fault: String) async throws {
+        let world = try SessionWorld(fault: fault, environment: ["PORTABLEDESKTOP_DELAY": "1"])
+        try await withWorld(world) { world in
+            let desktop = try await world.session.desktop()
+            if fault == "tcp" { #expect(desktop.endpoint == .tcp(host: "127.0.0.1", port: desktop.vncPort)) }
+            _ = try await world.session.perform(Self.click)
+        }
+        #expect(world.remains() == [])
+    }
+
+    @Test func aDirectoryOfTheUsersIsNotRemoved() async throws {
+        let precious = try TemporaryDirectory()
+        let file = "\(precious.path)/thesis"
+        // From long before, as far as a directory's birth can tell.
+        try await eventually("another second") { Int64(time(nil)) > Int64(try Self.birth(precious.path)) + 2 }
+        close(creat(file, 0o600))
+        let world = try SessionWorld(fault: "foreign", environment: ["PORTABLEDESKTOP_FOREIGN": precious.path])
+        try await withWorld(world) { world in _ = try await world.session.desktop() }
+        #expect(access(file, F_OK) == 0)
+        #expect(world.log.text.contains("is left alone"))
+    }
+
+    private static func birth(_ path: String) throws -> Int {
+        let attributes = try FileManager.default.attributesOfItem(atPath: path)
+        return Int((attributes[.modificationDate] as? Date)?.timeIntervalSince1970 ?? 0)
+    }
+
+    @Test func aServerThatNeverAnswersIsGivenUp() async throws {
+        var limits = SessionLimits()
+        limits.start = .seconds(4)
+        let world = try SessionWorld(limits: limits) { _ in
+            try await withUnsafeThrowingContinuation { (_: UnsafeContinuation<any DesktopDriver, any Error>) in }
+        }
+        try await withWorld(world) { world in
+            let error = await Self.failure { try await world.session.desktop() }
+            #expect(error?.detail?.contains("did not answer in time") ?? false)
+            #expect(world.remains() == [])
+        }
+    }
+
+    // MARK: Clients that go away
+
+    @Test func aClientThatGoesAwayLeavesTheStartToOthers() async throws {
+        let directory = try TemporaryDirectory()
+        let gate = "\(directory.path)/gate"
+        let world = try SessionWorld(fault: "gate", environment: ["PORTABLEDESKTOP_GATE": gate], directory: directory)
+        try await withWorld(world) { world in
+            let first = Task { try await world.session.desktop().display }
+            try await eventually("up runs") { world.calls("up") == 1 }
+            let second = Task { try await world.session.desktop().display }
+            first.cancel()
+            await #expect(throws: CancellationError.self) { try await first.value }
+            close(creat(gate, 0o600))
+            _ = try await second.value
+            #expect(world.calls("up") == 1)
+        }
+    }
+
+    // MARK: Death
+
+    @Test func aKilledServerIsReplaced() async throws {
+        let world = try SessionWorld()
+        try await withWorld(world) { world in
+            let first = try await world.session.desktop()
+            let old = try world.xvnc()
+            kill(old, SIGKILL)
+            try await eventually("it is gone") { !ProcFS.runs(old) }
+            #expect(world.session.current == nil)
+            _ = try await world.session.perform(Self.click)
+            #expect(world.calls("up") == 2)
+            #expect(try world.xvnc() != old)
+            #expect(world.log.text.contains("warning the desktop is lost and a new one is started"))
+            #expect(world.log.text.contains("why=Xvnc has ended"))
+            // The first one's directory is gone; its display too, or taken again.
+            #expect(directoryEntries("\(world.directory.path)/tmp").count == 1)
+            let second = try #require(world.session.current)
+            if first.display != second.display {
+                // Another test's server may have the number for a while, and end between two looks.
+                try await eventually("no trace of the display") {
+                    !world.remains(display: first.display).contains { $0.hasPrefix("/tmp/.X") }
+                }
+            }
+        }
+        #expect(world.remains() == [])
+    }
+
+    /// Nor does it leave its display's socket, when nobody takes the number again.
+    @Test func aKilledServerLeavesNoSocket() async throws {
+        let world = try SessionWorld()
+        let display = try await withWorld(world) { world in
+            let desktop = try await world.session.desktop()
+            kill(try world.xvnc(), SIGKILL)
+            return desktop.display
+        }
+        try await eventually("nothing is left") { world.remains(display: display) == [] }
+    }
+
+    @Test func aStoppedServerIsKilledAndReplaced() async throws {
+        var limits = SessionLimits()
+        limits.probeAfter = .zero
+        limits.probe = .seconds(2)
+        let world = try SessionWorld(limits: limits)
+        try await withWorld(world) { world in
+            _ = try await world.session.desktop()
+            let old = try world.xvnc()
+            kill(old, SIGSTOP)
+            let displays = try await withThrowingTaskGroup(of: String.self) { group in
+                for _ in 0..<5 { group.addTask { try await world.session.desktop().display } }
+                return try await group.reduce(into: Set()) { $0.insert($1) }
+            }
+            #expect(displays.count == 1 && world.calls("up") == 2)
+            #expect(!ProcFS.runs(old))
+            #expect(world.log.text.contains("why=it answers no more"))
+        }
+        #expect(world.remains() == [])
+    }
+
+    @Test func aLongActionIsNotTakenForSilence() async throws {
+        /// Performs for as long as the test wants, and answers no probe meanwhile.
+        final class Busy: DesktopDriver {
+            let gate = FirstOf<Void>()
+            let entered = Atomic<Bool>(false)
+            var size: DesktopSize { DesktopSize(width: 1, height: 1) }
+            var isAlive: Bool { true }
+            func perform(_ action: DesktopAction) async throws -> ActionResult {
+                entered.store(true, ordering: .relaxed)
+                await gate.value
+                return ActionResult()
+            }
+            func probe(within budget: Duration) async throws { throw DesktopError(.connectionLost, "busy") }
+            func pointerMovedByViewer() {}
+            func viewerLeft(heldButtons: Bool) async {}
+            func releaseAll() async {}
+            func close() async {}
+        }
+        var limits = SessionLimits()
+        limits.probeAfter = .zero
+        let busy = Busy()
+        try await withWorld(SessionWorld(limits: limits, connect: { _ in busy })) { world in
+            let action = Task { try await world.session.perform(Self.click) }
+            try await eventually("the action is under way") { busy.entered.load(ordering: .relaxed) }
+            // A viewer that comes meanwhile finds the same desktop.
+            for _ in 0..<3 { _ = try await world.session.desktop() }
+            #expect(world.calls("up") == 1)
+            busy.gate.set(())
+            _ = try await action.value
+        }
+    }
+
+    @Test func theEndOfTheWindowManagerIsWorthKnowing() async throws {
+        try await withWorld(SessionWorld()) { world in
+            _ = try await world.session.desktop()
+            let openbox = try #require(
+                world.processes().first { ProcFS.text("/proc/\($0)/comm").hasPrefix("openbox") })
+            #expect(world.session.health == nil)
+            kill(openbox, SIGKILL)
+            try await eventually("it is gone") { !ProcFS.runs(openbox) }
+            let report = try #require(world.session.health)
+            #expect(report.text.contains("openbox") && !report.degrades)
+        }
+    }
+
+    // MARK: Lives of the agent
+
+    @Test func aDesktopOfAnEarlierLifeIsAdopted() async throws {
+        let first = try SessionWorld()
+        let desktop = try await first.session.desktop()
+        await first.abandon()
+        let second = try SessionWorld(directory: first.directory)
+        try await withWorld(second) { world in
+            let adopted = try await world.session.desktop()
+            #expect(adopted.display == desktop.display && adopted.since == desktop.since)
+            #expect(adopted.endpoint == desktop.endpoint && adopted.vncPort == desktop.vncPort)
+            #expect(world.calls("up") == 1)
+            _ = try await world.session.perform(Self.click)
+            #expect(world.log.text.contains("adopted the desktop"))
+            #expect(world.metrics.render().contains(#"agent_desktop_starts_total{result="adopted"} 1"#))
+        }
+        try await eventually("nothing is left") { second.remains(display: desktop.display) == [] }
+    }
+
+    @Test(arguments: [SIGKILL, SIGSTOP])
+    func oneThatAnswersNoMoreIsCleanedUp(signal: CInt) async throws {
+        let first = try SessionWorld()
+        let display = try await first.session.desktop().display
+        let old = try first.xvnc()
+        await first.abandon()
+        kill(old, signal)
+        var limits = SessionLimits()
+        limits.adoption = .seconds(1)
+        limits.stopGrace = .milliseconds(500)
+        let second = try SessionWorld(directory: first.directory, limits: limits)
+        try await withWorld(second) { world in
+            _ = try await world.session.desktop()
+            #expect(world.calls("up") == 2 && !ProcFS.runs(old))
+            #expect(directoryEntries("\(world.directory.path)/tmp").count == 1)
+        }
+        try await eventually("nothing is left") { second.remains(display: display) == [] }
+    }
+
+    @Test(arguments: [false, true]) func oneThatNobodyUsesInThisLifeGoesWithIt(wasKilled: Bool) async throws {
+        let first = try SessionWorld()
+        let desktop = try await first.session.desktop()
+        let old = try first.xvnc()
+        await first.abandon()
+        if wasKilled { kill(old, SIGKILL) }
+        let second = try SessionWorld(directory: first.directory)
+        await second.stop()
+        try await eventually("nothing is left") { second.remains(display: desktop.display) == [] }
+    }
+
+    @Test func aServerWithoutARecordIsFoundByItsSocket() async throws {
+        let first = try SessionWorld()
+        let display = try await first.session.desktop().display
+        let old = try first.xvnc()
+        await first.abandon()
+        unlink("\(first.state)/session.json")
+        let second = try SessionWorld(directory: first.directory)
+        try await withWorld(second) { world in
+            _ = try await world.session.desktop()
+            #expect(world.calls("up") == 2 && !ProcFS.runs(old))
+        }
+        #expect(second.processes().isEmpty)
+        let left = { second.remains(display: display).filter { $0.hasPrefix("/tmp/.X") } }
+        try await eventually("no trace of the display") { left() == [] }
+    }
+
+    @Test func aRecordThatNamesAnotherProcessHarmsNobody() async throws {
+        let bystander = try DaemonProcess.spawn(["/bin/sleep", "1000"], [:])
+        defer {
+            kill(bystander, SIGKILL)
+            waitpid(bystander, nil, 0)
+        }
+        let world = try SessionWorld()
+        let files = SessionFiles(stateDirectory: "\(world.directory.path)/state")
+        try files.prepare()
+        try files.write(
+            .init(
+                boot: SessionFiles.boot, began: 1,
+                desktop: .init(
+                    xvnc: .init(pid: bystander, startTime: 1), openbox: .init(pid: bystander, startTime: 2),
+                    display: ":1", vncPort: 5901, since: 1, sessionDirectory: nil)))
+        try await withWorld(world) { world in _ = try await world.session.desktop() }
+        #expect(ProcFS.runs(bystander))
+    }
+
+    // MARK: Shutdown
+
+    @Test func shutdownDuringAHangingStartIsQuick() async throws {
+        let world = try SessionWorld(fault: "hang")
+        let waiting = Task { await Self.failure { try await world.session.desktop() } }
+        try await eventually("up runs") { world.calls("up") == 1 }
+        let began = ContinuousClock.now
+        world.session.beginShutdown()
+        #expect(await waiting.value?.code == .shuttingDown)
+        await world.stop()
+        #expect(ContinuousClock.now - began < .seconds(20))
+        #expect(world.remains() == [])
+    }
+
+    @Test func aServerThatIgnoresTheEndIsKilled() async throws {
+        var limits = SessionLimits()
+        limits.stopGrace = .milliseconds(300)
+        let world = try SessionWorld(limits: limits)
+        _ = try await world.session.desktop()
+        let xvnc = try world.xvnc()
+        kill(xvnc, SIGSTOP)
+        await world.stop()
+        #expect(!ProcFS.runs(xvnc))
+        #expect(world.remains() == [])
+    }
+
+    @Test func recordingsEndWhileTheDesktopStillRuns() async throws {
+        let world = try SessionWorld()
+        _ = try await world.session.desktop()
+        let xvnc = try world.xvnc()
+        let ran = FirstOf<Bool>()
+        await world.session.shutdown(recordings: { _ = ran.set(ProcFS.runs(xvnc)) })
+        #expect(await ran.value)
+        await world.abandon()
+        #expect(world.remains() == [])
+    }
+}
