@@ -10,13 +10,17 @@ let package = Package(
     dependencies: [
         .package(name: "workspace-agent", path: ".."),
         .package(url: "https://github.com/apple/swift-nio.git", from: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-nio-ssl.git", from: "2.37.6"),
         .package(url: "https://github.com/apple/swift-log.git", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-protobuf.git", from: "1.39.0", traits: []),
     ],
     targets: [
-        // Drives the release binary and needs nothing else.
-        .executableTarget(name: "ProcessBench", swiftSettings: strict),
+        // Clocks, percentiles, rows, and the release binary as a child.
+        .target(name: "BenchSupport", swiftSettings: strict),
+        // Drive the release binary and need nothing else.
+        .executableTarget(name: "ProcessBench", dependencies: ["BenchSupport"], swiftSettings: strict),
         .executableTarget(name: "GitBench", swiftSettings: strict),
+        .executableTarget(name: "DesktopBench", dependencies: ["BenchSupport"], swiftSettings: strict),
         .executableTarget(
             name: "SocketBench",
             dependencies: [
@@ -52,6 +56,7 @@ let package = Package(
         .executableTarget(
             name: "LinkBench",
             dependencies: [
+                "BenchSupport",
                 .product(name: "AgentCore", package: "workspace-agent"),
                 .product(name: "DRPC", package: "workspace-agent"),
                 .product(name: "WebSockets", package: "workspace-agent"),
@@ -59,6 +64,7 @@ let package = Package(
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             swiftSettings: strict

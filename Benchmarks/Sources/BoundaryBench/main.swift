@@ -107,7 +107,7 @@ let floorDone = reader.runIfActive(eventLoop: MultiThreadedEventLoopGroup.single
 }
 let floorWriter = writeAll(writer, bytes)
 close(writer)
-try floorDone.wait()
+try await floorDone.get()
 let floorTime = seconds(CLOCK_MONOTONIC) - floorStart
 let floorCPU = seconds(CLOCK_PROCESS_CPUTIME_ID) - floorCPUStart - floorWriter
 listener.remove()

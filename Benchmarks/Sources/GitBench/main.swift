@@ -178,7 +178,7 @@ func makeRepository(_ root: String, files: Int, modified: Int, untracked: Int) t
         awk 'BEGIN { for (i = 0; i < \(files); i++) { d = "d" int(i / 100) "/e" int(i / 10) % 10;
           if (!(d in seen)) { system("mkdir -p " d); seen[d] = 1 }
           f = d "/f" i ".txt"; for (l = 0; l < 30; l++) print "line " l " of " i > f; close(f) } }' &&
-        git add -A && git commit -qm all && sleep 1.1 && git update-index -q --refresh &&
+        git config gc.auto 0 && git add -A && git commit -qm all && git repack -adq && sleep 1.1 && git update-index -q --refresh &&
         for i in $(seq 0 \(modified - 1)); do n=$((i * \(files / modified))); sed -i '7s/.*/changed/' d$((n / 100))/e$((n / 10 % 10))/f$n.txt; done &&
         mkdir -p new && for i in $(seq 1 \(untracked)); do seq 1 40 > new/u$i; done
         """)

@@ -1,3 +1,4 @@
+import BenchSupport
 import DRPC
 import NIOCore
 import NIOHTTP1
@@ -89,6 +90,8 @@ func dial(
     do {
         _ = try await ClientBootstrap(group: loop)
             .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+            // TCP_NOTSENT_LOWAT
+            .channelOption(.tcpOption(.init(rawValue: 25)), value: 128 << 10)
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     let pipeline = channel.pipeline.syncOperations

@@ -1,3 +1,4 @@
+import BenchSupport
 import Glibc
 
 // The least that the same bytes can cost: blocking sockets and a thread that does nothing else.

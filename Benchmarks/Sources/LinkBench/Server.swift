@@ -1,8 +1,10 @@
+import BenchSupport
 import DRPC
 import Glibc
 import NIOCore
 import NIOHTTP1
 import NIOPosix
+import NIOSSL
 import SwiftProtobuf
 import WebSockets
 import Yamux
@@ -113,7 +115,14 @@ private final class Sink: ChannelInboundHandler {
 }
 
 /// Serves until stdin ends. Prints "PORT FLOOR-PORT", then a line for each change of a lifecycle.
-func serve() async throws {
+/// - Parameter identity: a PEM file with certificate and key, for TLS.
+func serve(_ identity: String?) async throws {
+    let tls = try identity.map { file in
+        let chain = try NIOSSLCertificate.fromPEMFile(file).map { NIOSSLCertificateSource.certificate($0) }
+        let key = NIOSSLPrivateKeySource.privateKey(try NIOSSLPrivateKey(file: file, format: .pem))
+        return try NIOSSLContext(
+            configuration: .makeServerConfiguration(certificateChain: chain, privateKey: key))
+    }
     _ = raiseDescriptorLimit()
     let router = try makeRouter()
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
@@ -122,6 +131,7 @@ func serve() async throws {
         .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
         .childChannelInitializer { channel in
             channel.eventLoop.makeCompletedFuture {
+                if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
                 try channel.pipeline.syncOperations.addHandlers([
                     HTTPResponseEncoder(),
                     ByteToMessageHandler(HTTPRequestDecoder(leftOverBytesStrategy: .forwardBytes)), Upgrade(router),

@@ -1,48 +1,8 @@
+import BenchSupport
 import Glibc
-
-/// What the benchmark cannot go on without.
-struct BenchFailure: Error, CustomStringConvertible {
-    var description: String
-    init(_ description: String) { self.description = description }
-}
-
-func seconds() -> Double {
-    var now = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return Double(now.tv_sec) + Double(now.tv_nsec) / 1e9
-}
-
-/// The value below which the share of the samples lies.
-func percentile(_ samples: [Double], _ share: Double) -> Double {
-    let sorted = samples.sorted()
-    guard !sorted.isEmpty else { return 0 }
-    return sorted[min(sorted.count - 1, Int(Double(sorted.count) * share))]
-}
-
-func micro(_ value: Double) -> String { "\(Int((value * 1e6).rounded())) µs" }
-func round1(_ value: Double) -> String { "\((value * 10).rounded() / 10)" }
-func round2(_ value: Double) -> String { "\((value * 100).rounded() / 100)" }
-func mebibytes(_ kibibytes: Double) -> String { "\(round1(kibibytes / 1024)) MiB" }
-
-func pad(_ text: String, _ width: Int) -> String { text + String(repeating: " ", count: max(1, width - text.count)) }
 
 func row(_ name: String, _ measured: String, floor: String = "", ratio: String = "", promise: String = "") {
     say(pad(name, 36) + pad(measured, 28) + pad(floor, 30) + pad(ratio, 8) + promise)
-}
-
-/// Prints a line at once, into a pipe, too.
-func say(_ line: String) {
-    let text = Array("\(line)\n".utf8)
-    _ = write(1, text, text.count)
-}
-
-func contents(_ path: String) -> String {
-    let descriptor = open(path, O_RDONLY)
-    guard descriptor >= 0 else { return "" }
-    defer { close(descriptor) }
-    var area = [UInt8](repeating: 0, count: 8192)
-    let n = read(descriptor, &area, area.count)
-    return String(decoding: area.prefix(max(n, 0)), as: UTF8.self)
 }
 
 /// The load average, as the figures depend on it.

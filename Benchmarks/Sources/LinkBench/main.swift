@@ -2,8 +2,10 @@
 // beside a floor measured in the same run.
 //
 //     LinkBench PATH-TO-RELEASE-BINARY [LINKS]
-//     LinkBench serve
+//     LinkBench call | copy | links [LINKS] | idle PATH-TO-RELEASE-BINARY     (one part)
+//     LinkBench serve [CERTIFICATE-AND-KEY]
 import AgentCore
+import BenchSupport
 import Glibc
 import NIOCore
 import NIOPosix
@@ -122,20 +124,25 @@ signal(SIGPIPE, SIG_IGN)
 do {
     let arguments = CommandLine.arguments.dropFirst()
     if arguments.first == "serve" {
-        try await serve()
+        try await serve(arguments.dropFirst().first)
         exit(0)
     }
-    guard let binary = arguments.first, arguments.count <= 2 else {
-        throw BenchFailure("usage: LinkBench BINARY [LINKS]")
-    }
+    let usage = BenchFailure("usage: LinkBench BINARY [LINKS], or call, copy, links [LINKS], idle BINARY")
+    guard let first = arguments.first, arguments.count <= 2 else { throw usage }
+    let second = arguments.dropFirst().first
+    let parts: Set<String> = ["call", "copy", "links", "idle"]
+    func runs(_ part: String) -> Bool { first == part || !parts.contains(first) }
+    guard let binary = first == "idle" ? second : first else { throw usage }
     row("what", "measured", floor: "floor, same run", ratio: "ratio", promise: "promise")
     row("load average", load)
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-    // As the daemon runs its tasks.
-    try await Task(executorPreference: EventLoopTaskExecutor(group.next())) { try await unaryCall(group) }.value
-    try await copy(group)
-    try await manyLinks(arguments.dropFirst().first.flatMap { Int($0) } ?? 10_000)
-    try idleDaemons(binary)
+    if runs("call") {
+        // As the daemon runs its tasks.
+        try await Task(executorPreference: EventLoopTaskExecutor(group.next())) { try await unaryCall(group) }.value
+    }
+    if runs("copy") { try await copy(group) }
+    if runs("links") { try await manyLinks(second.flatMap { Int($0) } ?? 10_000) }
+    if runs("idle") { try idleDaemons(binary) }
     row("load average", load)
 } catch {
     print("LinkBench: \(error)")

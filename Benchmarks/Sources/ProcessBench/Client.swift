@@ -1,16 +1,5 @@
+import BenchSupport
 import Glibc
-
-/// What a benchmark cannot go on without.
-struct BenchFailure: Error, CustomStringConvertible {
-    var description: String
-    init(_ description: String) { self.description = description }
-}
-
-func seconds() -> Double {
-    var now = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return Double(now.tv_sec) + Double(now.tv_nsec) / 1e9
-}
 
 /// Seconds of CPU that this process used.
 func ownCPU() -> Double {
@@ -18,13 +7,6 @@ func ownCPU() -> Double {
     getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage)
     func seconds(_ time: timeval) -> Double { Double(time.tv_sec) + Double(time.tv_usec) / 1e6 }
     return seconds(usage.ru_utime) + seconds(usage.ru_stime)
-}
-
-/// The value below which the share of the samples lies.
-func percentile(_ samples: [Double], _ share: Double) -> Double {
-    let sorted = samples.sorted()
-    guard !sorted.isEmpty else { return 0 }
-    return sorted[min(sorted.count - 1, Int(Double(sorted.count) * share))]
 }
 
 /// A blocking keep-alive connection to a unix socket, as thin as can be.

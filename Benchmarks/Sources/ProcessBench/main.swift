@@ -1,3 +1,4 @@
+import BenchSupport
 import Glibc
 
 // The process API's promises, each beside its floor measured in the same run. Usage:
@@ -9,27 +10,6 @@ struct Row {
     var floor: String
     var ratio: String
     var promise: String
-}
-
-func pad(_ text: String, _ width: Int) -> String {
-    text + String(repeating: " ", count: max(0, width - text.count))
-}
-
-func round2(_ value: Double) -> String {
-    let scaled = (value * 100).rounded() / 100
-    return "\(scaled)"
-}
-
-func micro(_ value: Double) -> String { "\(Int((value * 1e6).rounded())) µs" }
-
-/// Median time of each call.
-func samples(_ count: Int, warmUp: Int = 50, _ body: () throws -> Void) rethrows -> [Double] {
-    for _ in 0..<warmUp { try body() }
-    return try (0..<count).map { _ in
-        let begin = seconds()
-        try body()
-        return seconds() - begin
-    }
 }
 
 /// A thread that answers each byte with a byte: the least a round trip over a unix socket can cost.
