@@ -1,11 +1,21 @@
 #!/usr/bin/env bash
 # Runs the tests that are built, one target after the other: within a target they run at once, and
 # the daemons, processes and deadlines of several targets together are more than two cores bear.
+# What failed is said again at the very end, where a log that was cut short still has it.
 set -u
 cd "$(dirname "$0")/.."
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
 failed=""
+summary=""
 for target in $(ls -d Tests/*Tests | xargs -n 1 basename); do
     echo "== $target"
-    ${SWIFT:-swift} test --skip-build --filter "^$target\\." || failed="$failed $target"
+    ${SWIFT:-swift} test --skip-build --filter "^$target\\." 2>&1 | tee "$log"
+    status=${PIPESTATUS[0]}
+    [ "$status" -eq 0 ] && continue
+    failed="$failed $target"
+    summary="$summary
+== $target ended with $status
+$(grep -aE '^✘|recorded an issue|^↳|Fatal error|error: ' "$log" | cut -c 1-2000 | head -n 60)"
 done
-[ -z "$failed" ] || { echo "failed:$failed" >&2; exit 1; }
+[ -z "$failed" ] || { echo "$summary" >&2; echo "failed:$failed" >&2; exit 1; }
