@@ -23,7 +23,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
                 .make("until [ -e ~/noisy ]; do sleep 0.01; done; echo quiet; exit 3", number: 2),
             ])
             let result = Task { try await fixture.scripts.runStartScripts() }
-            try await eventually("the quiet script's result is there while the other writes", within: .seconds(20)) {
+            try await eventually("the quiet script's result is there while the other writes") {
                 fixture.metrics.render().contains(#"agent_scripts_total{stage="start",status="exit_failure"} 1"#)
             }
             let path = "\(fixture.home)/logs/coder-script-02020202-0202-0202-0202-020202020202.log"
@@ -52,7 +52,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
                 await fixture.scripts.cancelStart()
                 ended.withLock { $0 = true }
             }
-            try await eventually("it has ended", within: .seconds(20)) { ended.withLock { $0 } }
+            try await eventually("it has ended") { ended.withLock { $0 } }
             #expect(fixture.commands.running == 0)
             // No more come, and those that are to run at the end do.
             fixture.scripts.startCron()

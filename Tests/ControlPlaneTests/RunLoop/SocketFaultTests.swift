@@ -67,7 +67,6 @@ private typealias State = Coder_Agent_V2_Lifecycle.State
         let written = (readTextFile(file) ?? "").split(separator: "\n").map(String.init)
         #expect(readTextFile("\(life.fixture.home)/runs") == "run\n")
         #expect(try await life.end())
-        #expect(life.sockets() == [])
         let over = life.recording
         #expect(over.statesOnce == [.created, .starting, .ready, .shuttingDown, .off])
         #expect(over.linesOnce == written)

@@ -69,7 +69,11 @@ final class SocketLife: Sendable {
         let delivered = await life.shutdown()
         await run.value
         await link.shutdown()
-        try await eventually("the network is idle") { proxy.open == 0 && server.open == 0 }
+        // While the listeners live nobody else gets their ports, and the kernel may take a moment to end a
+        // connection that both sides have closed.
+        try await eventually("the network is idle") {
+            proxy.open == 0 && server.open == 0 && sockets().isEmpty
+        }
         await proxy.stop()
         await server.stop()
         await fixture.end()
@@ -91,20 +95,21 @@ final class SocketLife: Sendable {
 }
 
 extension Recording {
-    /// Lifecycle states in the order in which they arrived; one that came again, since its answer was lost,
-    /// once.
+    /// Lifecycle states in the order in which they first arrived; one whose answer was lost comes again.
+    /// What was sent over a connection that was cut may be taken up after its repetition over the next one.
     var statesOnce: [Coder_Agent_V2_Lifecycle.State] {
         var states: [Coder_Agent_V2_Lifecycle.State] = []
-        for state in requests(AgentAPI.updateLifecycle).map(\.lifecycle.state) where states.last != state {
+        for state in requests(AgentAPI.updateLifecycle).map(\.lifecycle.state) where !states.contains(state) {
             states.append(state)
         }
         return states
     }
 
-    /// Lines of script output. A batch whose answer was lost comes again as it was, and counts once.
+    /// Lines of script output, each of them different. A batch whose answer was lost comes again as it was,
+    /// perhaps after the one behind it, and counts once.
     var linesOnce: [String] {
-        let batches = requests(AgentAPI.batchCreateLogs)
-        return batches.enumerated().filter { $0.offset == 0 || batches[$0.offset - 1] != $0.element }
-            .flatMap { $0.element.logs.map(\.output) }
+        var seen: Set<[String]> = []
+        return requests(AgentAPI.batchCreateLogs).map { $0.logs.map(\.output) }.filter { seen.insert($0).inserted }
+            .flatMap(\.self)
     }
 }
