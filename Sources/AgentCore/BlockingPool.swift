@@ -7,12 +7,21 @@ import Synchronization
 ///
 /// The first thread starts with the first call and stays. More start while calls wait, and end when
 /// they have had nothing to do for a while: an idle daemon has few threads.
+///
+/// Calls that never return (a working directory on a dead NFS server) must not hold up all others: a
+/// reserve of threads takes those that have waited for long. Calls that merely come faster than the
+/// threads work them off get none of it, for more threads than cores would only slow them down.
 public final class BlockingPool: Sendable {
     /// How long a thread that is not the only one waits for work.
     public static let idleSeconds = 10
+    /// How long a call has waited when a thread of the reserve may take it, in milliseconds. It may take
+    /// twice as long until one does.
+    public static let patienceMilliseconds = 250
 
     private struct Job: Sendable {
         var id: UInt64
+        /// When it came; of no matter, 0, in a pool without reserve.
+        var since: Int64
         /// Is told whether it may run.
         var body: @Sendable (Bool) -> Void
     }
@@ -21,6 +30,10 @@ public final class BlockingPool: Sendable {
         var jobs = CircularBuffer<Job>()
         var threads = 0
         var idle = 0
+        /// Whether a thread of the reserve looks for calls that have waited for long.
+        var hasStandby = false
+        /// Those that take calls.
+        var workers: Int { threads - (hasStandby ? 1 : 0) }
         var nextID: UInt64 = 0
         var isShutDown = false
         var shutdownWaiters: [CheckedContinuation<Void, Never>] = []
@@ -34,17 +47,26 @@ public final class BlockingPool: Sendable {
 
     private let name: String
     private let maximum: Int
+    private let reserve: Int
     private let idleSeconds: Int
+    private let patience: Int
     private let state = Mutex(State())
     private let semaphore = Semaphore()
 
     /// - Parameters:
     ///   - name: of the threads; at most 15 bytes are shown.
     ///   - threads: how many calls run at once, at least 1; more wait in order.
-    public init(_ name: String = "blocking", threads: Int, idleSeconds: Int = BlockingPool.idleSeconds) {
+    ///   - reserve: how many more may run when calls have waited for long.
+    ///   - patience: what long is, in milliseconds, at least 1.
+    public init(
+        _ name: String = "blocking", threads: Int, reserve: Int = 0, idleSeconds: Int = BlockingPool.idleSeconds,
+        patience: Int = BlockingPool.patienceMilliseconds
+    ) {
         self.name = name
         self.idleSeconds = idleSeconds
+        self.patience = max(1, patience)
         maximum = max(1, threads)
+        self.reserve = max(0, reserve)
     }
 
     /// Threads that are there now.
@@ -91,14 +113,15 @@ public final class BlockingPool: Sendable {
     public func submit(_ body: @escaping @Sendable (_ runs: Bool) -> Void) { submit(0, body) }
 
     private func submit(_ id: UInt64, _ body: @escaping @Sendable (Bool) -> Void) {
-        enum Need { case nothing, wakeUp, thread, refusal }
+        enum Need { case nothing, wakeUp, thread, standby, refusal }
+        let since = reserve > 0 ? Self.milliseconds : 0
         let need = state.withLock { state -> Need in
             // A cancellation before this point has found nothing to remove.
             if state.isShutDown || id != 0 && Task.isCancelled { return .refusal }
-            state.jobs.append(Job(id: id, body: body))
+            state.jobs.append(Job(id: id, since: since, body: body))
             if state.jobs.count <= state.idle { return .wakeUp }
             // Those that work look for more before they rest.
-            guard state.threads < maximum else { return .nothing }
+            guard state.workers < maximum else { return wantsStandby(&state) ? .standby : .nothing }
             state.threads += 1
             return .thread
         }
@@ -107,8 +130,32 @@ public final class BlockingPool: Sendable {
         case .wakeUp: semaphore.signal()
         case .thread:
             if !startThread(name, { self.work() }) { state.withLock { $0.threads -= 1 } }
+        case .standby: startStandby()
         case .refusal: body(false)
         }
+    }
+
+    /// Counts a thread of the reserve in, should there be one and none on the look-out.
+    private func wantsStandby(_ state: inout State) -> Bool {
+        guard !state.hasStandby, !state.isShutDown, state.threads < maximum + reserve else { return false }
+        state.hasStandby = true
+        state.threads += 1
+        return true
+    }
+
+    private func startStandby() {
+        if startThread(name, { self.standBy() }) { return }
+        // The next call asks the kernel again.
+        state.withLock { state in
+            state.hasStandby = false
+            state.threads -= 1
+        }
+    }
+
+    private static var milliseconds: Int64 {
+        var now = timespec()
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &now)
+        return Int64(now.tv_sec) * 1_000 + Int64(now.tv_nsec) / 1_000_000
     }
 
     /// Ends the threads when they are done with what they have begun; calls that wait are refused, and so
@@ -129,6 +176,43 @@ public final class BlockingPool: Sendable {
 
     // MARK: - On the pool's threads
 
+    /// Looks for calls that have waited for long and becomes a thread like the others when there is one.
+    private func standBy() {
+        var rounds = 0
+        while true {
+            // Being woken would cost a context switch for each call.
+            var time = timespec(tv_sec: patience / 1_000, tv_nsec: patience % 1_000 * 1_000_000)
+            nanosleep(&time, nil)
+            rounds += 1
+            enum Turn { case look, work, workAndReplace, end }
+            let turn = state.withLock { state -> Turn in
+                // The one that works also knows how to end.
+                if state.isShutDown {
+                    state.hasStandby = false
+                    return .work
+                }
+                if let first = state.jobs.first {
+                    rounds = 0
+                    guard Self.milliseconds - first.since >= Int64(patience), state.idle == 0 else { return .look }
+                    state.hasStandby = false
+                    return state.jobs.count > 1 && wantsStandby(&state) ? .workAndReplace : .work
+                }
+                guard rounds * patience >= idleSeconds * 1_000 else { return .look }
+                state.hasStandby = false
+                state.threads -= 1
+                return .end
+            }
+            switch turn {
+            case .look: break
+            case .end: return
+            case .work: return work()
+            case .workAndReplace:
+                startStandby()
+                return work()
+            }
+        }
+    }
+
     private func work() {
         var rested = false
         while true {
@@ -143,7 +227,7 @@ public final class BlockingPool: Sendable {
                     return .end(state.shutdownWaiters)
                 }
                 state.idle += 1
-                return .wait(seconds: state.threads > 1 ? idleSeconds : nil)
+                return .wait(seconds: state.workers > 1 ? idleSeconds : nil)
             }
             switch turn {
             case .job(let job):
@@ -156,7 +240,7 @@ public final class BlockingPool: Sendable {
                 rested = true
                 guard !semaphore.wait(seconds: seconds) else { continue }
                 let ends = state.withLock { state in
-                    guard state.jobs.isEmpty, !state.isShutDown, state.threads > 1 else { return false }
+                    guard state.jobs.isEmpty, !state.isShutDown, state.workers > 1 else { return false }
                     state.idle -= 1
                     state.threads -= 1
                     return true

@@ -81,7 +81,7 @@ enum Daemon {
         let stateLock = try StateDirectory.open(configuration)
         defer { stateLock.release() }
         let health = HealthRegistry()
-        let pool = BlockingPool(threads: 2)
+        let pool = BlockingPool(threads: 2, reserve: 14)
         let systemd = Systemd(environment: configuration.environment)
         let clock = AgentClock(EventLoopClock(group: group))
 

@@ -65,6 +65,55 @@ import Testing
         await pool.shutdown()
     }
 
+    /// Calls that never return take the threads one after the other, and the last of the reserve is the limit.
+    @Test func theReserveTakesWhatWaitsForLong() async throws {
+        let pool = BlockingPool(threads: 2, reserve: 3, idleSeconds: 0, patience: 20)
+        let (gate, last) = (Gate(), Gate())
+        let (hung, done) = (Count(), Count())
+        for _ in 0..<4 {
+            pool.submit { _ in
+                hung.add()
+                gate.pass()
+            }
+        }
+        // Four of five hang; the fifth does the rest, in order.
+        for _ in 0..<100 { pool.submit { _ in done.add() } }
+        try await eventually("the others are done") { hung.value == 4 && done.value == 100 }
+        pool.submit { _ in
+            hung.add()
+            last.pass()
+        }
+        try await eventually("all hang") { hung.value == 5 }
+        let late = Task { try await pool.runToEnd { true } }
+        #expect(pool.threads == 5)
+        last.open()
+        #expect(try await late.value)
+        gate.open()
+        try await eventually("one is left") { pool.threads == 1 }
+        await pool.shutdown()
+        #expect(pool.threads == 0)
+    }
+
+    /// One that looks for calls that wait is there as long as there may be some, and is no worker.
+    @Test func theReserveRestsWhenCallsComeFast() async throws {
+        let pool = BlockingPool(threads: 2, reserve: 3, idleSeconds: 0, patience: 1_000)
+        let gate = Gate()
+        let (running, done) = (Count(), Count())
+        for _ in 0..<50 {
+            pool.submit { _ in
+                running.add()
+                gate.pass()
+                done.add()
+            }
+        }
+        try await eventually("two run") { running.value >= 2 }
+        gate.open()
+        try await eventually("all are done") { done.value == 50 }
+        try await eventually("one is left") { pool.threads == 1 }
+        await pool.shutdown()
+        #expect(pool.threads == 0)
+    }
+
     @Test func oneThreadKeepsTheOrder() async throws {
         let pool = BlockingPool(threads: 1)
         let order = Mutex<[Int]>([])
