@@ -86,8 +86,15 @@ package final class FaultProxy: Sendable {
 
     /// New connections are refused by the kernel from now on; open ones go on.
     package func refuse() async throws {
-        let listener = state.withLock { $0.listener.take() }
-        try await listener?.close()
+        guard let listener = state.withLock({ $0.listener.take() }) else { return }
+        try await listener.eventLoop.submit {
+            // A child that another thread is about to start has the socket, too, until it executes its
+            // program; closing ours alone would leave the port listening until then.
+            try listener.pipeline.syncOperations.withUnsafeTransportIfAvailable(of: NIOBSDSocket.Handle.self) {
+                _ = shutdown($0, CInt(SHUT_RD))
+            }
+            return listener.close()
+        }.get().get()
     }
 
     /// Ends every connection with a FIN both ways.

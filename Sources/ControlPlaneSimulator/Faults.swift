@@ -69,6 +69,11 @@ struct FaultTable: Sendable {
     mutating func takeDial() -> ConnectionFault? { Self.take(from: &dials) }
 
     mutating func clear(rpc: String) { calls[rpc] = nil }
+    /// nil when a plan is for ever.
+    var dialsLeft: Int? {
+        dials.contains { $0.left == nil } ? nil : dials.reduce(0) { $0 + ($1.left ?? 0) }
+    }
+
     mutating func clearDials() { dials = [] }
 
     private static func append<Fault>(_ plan: Plan<Fault>, to queue: inout Deque<Plan<Fault>>) {
@@ -109,6 +114,9 @@ package final class Faults: Sendable {
     package func planConnection(_ fault: ConnectionFault, times: Int? = 1) {
         table.withLock { $0.plan(fault, times: times) }
     }
+
+    /// Attempts that are still to fail as planned; nil when all are.
+    package var connectionsLeft: Int? { table.withLock { $0.dialsLeft } }
 
     /// Forgets what is planned for an rpc.
     package func clear<Request, Response>(_ method: Method<Request, Response>) {

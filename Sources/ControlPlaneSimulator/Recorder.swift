@@ -110,7 +110,7 @@ package final class Recorder: Sendable {
     /// - Throws: ``SimulatorError`` with `.timeout`, or CancellationError.
     @discardableResult
     package func wait(
-        _ what: String, within limit: Duration = .seconds(30),
+        _ what: String, within limit: Duration = .seconds(60),
         until condition: @escaping @Sendable (Recording) throws -> Bool
     ) async throws -> Recording {
         try await withThrowingTaskGroup(of: Recording?.self) { group in

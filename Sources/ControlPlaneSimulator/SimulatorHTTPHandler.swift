@@ -98,9 +98,11 @@ final class SimulatorHTTPHandler: ChannelInboundHandler, RemovableChannelHandler
         }
         isDone = true
         context.write(wrapOutboundOut(.head(response)), promise: nil)
-        context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
+        context.write(wrapOutboundOut(.end(nil)), promise: nil)
         let pipeline = context.pipeline.syncOperations
         do {
+            // Whoever has seen the 101 may count on the connection being known: to ``SimulatorServer/cut()``, say.
+            defer { context.flush() }
             try server.upgraded(context.channel, version, role, fault)
             let decoder = try pipeline.context(handlerType: ByteToMessageHandler<HTTPRequestDecoder>.self)
             let encoder = try pipeline.context(handlerType: HTTPResponseEncoder.self)

@@ -79,6 +79,7 @@ package final class SimulatorServer: Sendable {
 
     private struct State {
         var listener: (any Channel)?
+        var isStopped = false
         var connections: [Int: any Channel] = [:]
         /// Those of mere requests, too.
         var channels: [ObjectIdentifier: any Channel] = [:]
@@ -166,11 +167,13 @@ package final class SimulatorServer: Sendable {
 
     /// Closes the listener and cuts every connection.
     package func stop() async {
-        let (listener, channels) = state.withLock { state in
+        let listener = state.withLock { state in
             state.reinits = [:]
-            return (state.listener.take(), Array(state.channels.values))
+            state.isStopped = true
+            return state.listener.take()
         }
         try? await listener?.close()
+        let channels = state.withLock { Array($0.channels.values) }
         for channel in channels { channel.eventLoop.execute { Self.cut(channel) } }
         for channel in channels { try? await channel.closeFuture.get() }
     }
@@ -243,7 +246,12 @@ package final class SimulatorServer: Sendable {
     private func configure(_ channel: any Channel, _ tls: NIOSSLContext?) throws {
         let pipeline = channel.pipeline.syncOperations
         let id = ObjectIdentifier(channel)
-        state.withLock { $0.channels[id] = channel }
+        let isStopped = state.withLock { state in
+            if !state.isStopped { state.channels[id] = channel }
+            return state.isStopped
+        }
+        // Accepted before the listener was closed, and seen after.
+        if isStopped { throw ChannelError.ioOnClosedChannel }
         channel.closeFuture.whenComplete { [self] _ in _ = state.withLock { $0.channels.removeValue(forKey: id) } }
         if channel.localAddress?.port != nil {
             // Small frames must not wait for each other's acknowledgement.

@@ -34,7 +34,8 @@ private func pause(milliseconds: CInt, _ done: @escaping @Sendable () -> Void) {
         }
     }
     var thread = pthread_t()
-    pthread_create(
+    let box = Unmanaged.passRetained(Box(milliseconds, done))
+    let code = pthread_create(
         &thread, nil,
         { argument in
             guard let argument else { return nil }
@@ -42,6 +43,13 @@ private func pause(milliseconds: CInt, _ done: @escaping @Sendable () -> Void) {
             poll(nil, 0, box.milliseconds)
             box.done()
             return nil
-        }, Unmanaged.passRetained(Box(milliseconds, done)).toOpaque())
-    pthread_detach(thread)
+        }, box.toOpaque())
+    if code == 0 {
+        pthread_detach(thread)
+    } else {
+        // The kernel has no thread to give at the moment.
+        box.release()
+        poll(nil, 0, milliseconds)
+        done()
+    }
 }

@@ -1,25 +1,25 @@
-/// A certificate for localhost and 127.0.0.1 that signs itself, and its key: for tests alone.
+/// A certificate for localhost and 127.0.0.1 that signs itself, valid from 2020 to 2126, and its key: for
+/// tests alone.
 enum SimulatorCertificate {
     static let certificate = """
         -----BEGIN CERTIFICATE-----
-        MIIBnDCCAUGgAwIBAgIUWd+t3ZE2PIk5vnVYuyLH3wZn6rAwCgYIKoZIzj0EAwIw
-        FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMjAxMzYxNFoYDzIxMjYxMDI5
-        MDEzNjE0WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
-        PQMBBwNCAARmj8CkUoXoz0ulKwYWT8uZI6nqpxmlFPQFFsHLDy326oAnsqc0mJZy
-        1DThlDNJiwIqfnwYpP8r8eFncEao6m6Uo28wbTAdBgNVHQ4EFgQUFyI6EcYJzf51
-        ruKg7sBUqKzD6N8wHwYDVR0jBBgwFoAUFyI6EcYJzf51ruKg7sBUqKzD6N8wDwYD
-        VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZI
-        zj0EAwIDSQAwRgIhAJiAD47VM5cPWvIGhsqaATzetmBoLEULixGxwCLts85VAiEA
-        xqbVyTbiRoS9CtM3mlvhNuVCxsQwqRk5pCfHHyq/m3w=
+        MIIBZjCCAQ2gAwIBAgIBATAKBggqhkjOPQQDAjAUMRIwEAYDVQQDDAlsb2NhbGhv
+        c3QwIBcNMjAwMTAxMDAwMDAwWhgPMjEyNjAxMDEwMDAwMDBaMBQxEjAQBgNVBAMM
+        CWxvY2FsaG9zdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABPwhwRYmonY0nhD6
+        RoMZ8bBd6CWUTHZLFYegPWV6xtzXFMYylb3XzoUrHRqlHd82SsMxlsMGoNJdzhog
+        BoKLkQijTjBMMB0GA1UdDgQWBBRSlHPlhXGut8t6zcwqApsokddVezAPBgNVHRMB
+        Af8EBTADAQH/MBoGA1UdEQQTMBGCCWxvY2FsaG9zdIcEfwAAATAKBggqhkjOPQQD
+        AgNHADBEAiAyJImzREOF6Ly+BI8clN+0Iv0PGXTr/EwIpCAt4d0jhwIgB8VHRN2C
+        ke/FhaQbuW2BHTHeOYsAPEWl1AiRaodQ+2Y=
         -----END CERTIFICATE-----
 
         """
 
     static let key = """
         -----BEGIN PRIVATE KEY-----
-        MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgGN/N7h7Dxj3ye6Y5
-        sFGoXbS3mZl0hFeMJWuNpjOz/NyhRANCAARmj8CkUoXoz0ulKwYWT8uZI6nqpxml
-        FPQFFsHLDy326oAnsqc0mJZy1DThlDNJiwIqfnwYpP8r8eFncEao6m6U
+        MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQggODgBRpYvBbeqKTl
+        LUo2nGTTuCzbolJvTExn3oEB7mGhRANCAAT8IcEWJqJ2NJ4Q+kaDGfGwXegllEx2
+        SxWHoD1lesbc1xTGMpW9186FKx0apR3fNkrDMZbDBqDSXc4aIAaCi5EI
         -----END PRIVATE KEY-----
 
         """

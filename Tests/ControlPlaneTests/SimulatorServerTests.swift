@@ -339,7 +339,7 @@ struct SimulatorServerTests {
         try await eventually("the reset") { reset.failed && reset.ended }
         let hung = try await RawClient.connect(server)
         try await hung.write(upgrade())
-        // The next is served, so the one before it had its turn.
+        try await eventually("it has had its turn") { server.faults.connectionsLeft == 0 }
         #expect(try await connected(server).text.hasPrefix("HTTP/1.1 101 "))
         #expect(hung.bytes.isEmpty && !hung.ended)
         await hung.close()

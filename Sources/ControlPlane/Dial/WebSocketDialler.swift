@@ -144,16 +144,18 @@ package final class WebSocketDialler: Sendable {
             }
         }
         return try await withTaskCancellationHandler {
-            let outcome = try await outcome.futureResult.get()
-            // A channel that opened while we were cancelled belongs to nobody.
+            let result: Result<Outcome, any Error>
+            do { result = .success(try await outcome.futureResult.get()) } catch { result = .failure(error) }
+            // A channel that opened while we were cancelled belongs to nobody, and what an abandoned one died
+            // of interests nobody.
             if Task.isCancelled {
                 attempts.abandon()
                 throw CancellationError()
             }
-            return outcome
+            return try result.get()
         } onCancel: {
-            attempts.abandon()
             outcome.fail(CancellationError())
+            attempts.abandon()
         }
     }
 

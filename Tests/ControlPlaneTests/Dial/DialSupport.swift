@@ -127,8 +127,18 @@ enum DialTest {
 }
 
 /// A CA of its own and certificates that it signed, made with the openssl command.
-struct Certificates {
+struct Certificates: Sendable {
+    /// The CA of most tests, and one that knows nothing of it. Making them takes processor time that the
+    /// tests beside have to wait for, so they are made once.
+    static let shared = Result { try Certificates() }
+    static let other = Result { try Certificates() }
+
     let directory: TemporaryDirectory
+    /// By what they are for; made one after the other, since the CA counts what it signs in a file.
+    private let contexts = Contexts()
+
+    private final class Contexts: Sendable { let made = Mutex<[String: NIOSSLContext]>([:]) }
+
     var ca: String { "\(directory.path)/ca.pem" }
 
     init() throws {
@@ -145,6 +155,16 @@ struct Certificates {
 
     /// A server's context for these names, such as `DNS:localhost`.
     func server(_ names: String, isExpired: Bool = false) throws -> NIOSSLContext {
+        try contexts.made.withLock { made in
+            let key = "\(names) \(isExpired)"
+            if let context = made[key] { return context }
+            let context = try make(names, isExpired: isExpired)
+            made[key] = context
+            return context
+        }
+    }
+
+    private func make(_ names: String, isExpired: Bool) throws -> NIOSSLContext {
         let base = "\(directory.path)/\(UUID().uuidString)"
         try Data("subjectAltName=\(names)\n".utf8).write(to: URL(fileURLWithPath: base + ".ext"))
         try Self.openssl(

@@ -41,7 +41,7 @@ import Testing
             do { try await script(connection) } catch { work.cancel() }
             if case .failure(let error) = await work.result {
                 isClosed =
-                    (try? await eventually("an end after \(error)", within: .seconds(20)) {
+                    (try? await eventually("an end after \(error)") {
                         !connection.channel.isActive
                     }) != nil
             }

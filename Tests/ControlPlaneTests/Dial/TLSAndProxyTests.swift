@@ -11,7 +11,11 @@ import Testing
 
 @Suite struct TLSAndProxyTests {
     private let certificates: Certificates
-    init() throws { certificates = try Certificates() }
+    private let other: Certificates
+    init() throws {
+        certificates = try Certificates.shared.get()
+        other = try Certificates.other.get()
+    }
 
     private func configuration(_ server: StandIn, host: String = "localhost", ca: String?) throws -> LinkConfiguration {
         try DialTest.configuration("https://\(host):\(server.port)") { $0.caFile = ca }
@@ -68,7 +72,7 @@ import Testing
         let server = try await StandIn(tls: certificates.server("DNS:localhost")) {
             $1.answer(200, #"{"public_key":"p","private_key":"k"}"#)
         }
-        let (other, directory) = (try Certificates(), try TemporaryDirectory())
+        let directory = try TemporaryDirectory()
         let file = "\(directory.path)/ca.pem"
         let link = DialTest.link(try configuration(server, ca: file))
         try copy(other.ca, to: file)
@@ -99,12 +103,12 @@ import Testing
             }
             if !isFirst { connection.answer(200, answer) }
         }
-        let (other, directory) = (try Certificates(), try TemporaryDirectory())
+        let directory = try TemporaryDirectory()
         let file = "\(directory.path)/ca.pem"
         try copy(certificates.ca, to: file)
         let link = DialTest.link(try configuration(server, ca: file))
         let first = Task { try await link.rest.gitSSHKey().publicKey }
-        try await eventually("it is under way") { server.requests.count == 1 }
+        try await eventually("it is under way") { held.withLock { $0 != nil } }
         let both =
             try Data(contentsOf: URL(fileURLWithPath: other.ca))
             + Data(contentsOf: URL(fileURLWithPath: certificates.ca))
