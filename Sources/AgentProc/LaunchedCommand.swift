@@ -56,7 +56,8 @@ final class LaunchedCommand: RunningCommand {
     }
 
     /// Begins to watch.
-    /// - Parameter onFinished: called once when the leader has ended and both outputs are at their end.
+    /// - Parameter onFinished: called once when the leader has ended and both outputs are at their end, under
+    ///   the command's lock: it must not ask the command anything.
     func activate(onFinished: @escaping @Sendable () -> Void) throws {
         state.withLock { $0.onFinished = onFinished }
         gate?.setOnRelease { [weak self] in self?.wakeStreams() }
@@ -164,10 +165,9 @@ final class LaunchedCommand: RunningCommand {
             state.openStreams -= 1
             guard state.openStreams == 0 else { return [] }
             defer { state.endWaiters = [] }
+            finishIfDone(&state)
             return state.endWaiters
         }
-        // First, so that whoever waited finds it gone.
-        finishIfDone()
         for waiter in waiters { waiter.resume() }
     }
 
@@ -197,19 +197,17 @@ final class LaunchedCommand: RunningCommand {
         let waiters = state.withLock { state in
             state.exit = exit
             defer { state.exitWaiters = [] }
+            finishIfDone(&state)
             return state.exitWaiters
         }
-        finishIfDone()
         for waiter in waiters { waiter.resume(returning: exit) }
     }
 
-    private func finishIfDone() {
-        let handler = state.withLock { state -> (@Sendable () -> Void)? in
-            guard state.exit != nil, state.openStreams == 0 else { return nil }
-            defer { state.onFinished = nil }
-            return state.onFinished
-        }
-        handler?()
+    /// Under the lock, so that whoever learns of the end finds it gone.
+    private func finishIfDone(_ state: inout State) {
+        guard state.exit != nil, state.openStreams == 0 else { return }
+        state.onFinished?()
+        state.onFinished = nil
     }
 }
 

@@ -58,8 +58,10 @@ struct ControlPlaneState: Sendable {
         guard new.hasChangedAt else { throw Refusal("lifecycle \(Self.name(new.state)): changed_at is missing") }
         let isOver = [.off, .shutdownError, .shutdownTimeout].contains(lifecycle?.state)
         // A new connection may be a new agent, after one that could not say goodbye.
-        let mayBegin = isOver || connection != lifecycleConnection
+        let mayBegin = isOver || connection > lifecycleConnection
         guard Self.follows(new.state, lifecycle?.state) || (mayBegin && Self.follows(new.state, nil)) else {
+            // Of a connection that was cut something may be left that its successor has said again since.
+            if connection < lifecycleConnection { return new }
             let old = lifecycle.map { Self.name($0.state) } ?? "nothing"
             throw Refusal("lifecycle \(Self.name(new.state)) cannot follow \(old)")
         }

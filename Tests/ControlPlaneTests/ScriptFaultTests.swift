@@ -18,11 +18,12 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
         try await DutyFixture.with(threads: 1) { fixture in
             try fixture.manifest(scripts: [
                 .make(
-                    "yes 'a line that is written again and again' & touch ~/noisy; until [ -e ~/stop ]; do sleep 0.05; done; kill $!"
+                    // Long lines: what many short ones cost is the test's own time.
+                    "yes $(head -c 4000 /dev/zero | tr '\\0' x) & touch ~/noisy; until [ -e ~/stop ]; do sleep 0.05; done; kill $!"
                 ),
                 .make("until [ -e ~/noisy ]; do sleep 0.01; done; echo quiet; exit 3", number: 2),
             ])
-            let result = Task { try await fixture.scripts.runStartScripts() }
+            let result = Task(executorPreference: fixture.executor) { try await fixture.scripts.runStartScripts() }
             try await eventually("the quiet script's result is there while the other writes") {
                 fixture.metrics.render().contains(#"agent_scripts_total{stage="start",status="exit_failure"} 1"#)
             }
@@ -107,7 +108,9 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     @Test func aHeaderCommandMayWriteInPieces() async throws {
         try await DutyFixture.with { fixture in
             func headers(_ command: String) async throws -> [String] {
-                let configuration = try DialTest.configuration("http://127.0.0.1:1") { $0.headerCommand = command }
+                let configuration = try DialTest.configuration("http://127.0.0.1:1") {
+                    ($0.headerCommand, $0.times.headerCommand) = (command, .seconds(60))
+                }
                 let source = HeaderSource(
                     configuration, runner: fixture.commands, environment: ["PATH": "/usr/bin:/bin"],
                     clock: AgentClock(ContinuousClock()))

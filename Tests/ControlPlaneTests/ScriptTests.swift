@@ -6,13 +6,14 @@ import DRPC
 import FoundationEssentials
 import Glibc
 import SwiftProtobuf
+import Synchronization
 import Testing
 
 @testable import ControlPlane
 
 private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
 
-@Suite(.serialized) struct ScriptTests {
+@Suite(.serialized, .timeLimit(.minutes(5))) struct ScriptTests {
     private let source = "01010101-0101-0101-0101-010101010101"
 
     @Test func outputGoesToTheFileAndTheLogAndTheResultIsReported() async throws {
@@ -229,10 +230,14 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
             ])
             let result = Task { try await fixture.scripts.runStartScripts() }
             try await eventually("it runs") { access("\(fixture.home)/ready", F_OK) == 0 }
-            let cancelled = Task { await fixture.scripts.cancelAll() }
-            await fixture.time.manual.sleepers(1)
+            let isOver = Mutex(false)
+            Task {
+                await fixture.scripts.cancelAll()
+                isOver.withLock { $0 = true }
+            }
+            try await eventually("its patience begins") { fixture.time.manual.sleeping > 0 }
             fixture.time.manual.advance(by: .seconds(2))
-            await cancelled.value
+            try await eventually("all have ended") { isOver.withLock { $0 } }
             #expect(try await result.value == .failed)
             #expect(fixture.commands.running == 0)
             #expect(await fixture.scripts.runStopScripts() == .failed)
@@ -268,9 +273,10 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
             await manual.sleepers(1)
             // The same manifest again changes nothing, another one does.
             try fixture.manifest(scripts: [script])
+            await manual.sleepers(1)
+            manual.advance(by: .seconds(60))
             try await eventually("the third ran") {
-                manual.advance(by: .seconds(1))
-                return fixture.metrics.render().contains(#"agent_scripts_total{stage="cron",status="ok"} 2"#)
+                fixture.metrics.render().contains(#"agent_scripts_total{stage="cron",status="ok"} 2"#)
             }
             try fixture.manifest(scripts: [])
             try await eventually("no schedule is left") { manual.sleeping == 0 }
@@ -306,20 +312,53 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
 
     @Test func twoHundredScriptsLeaveNothingBehind() async throws {
         try await DutyFixture.with { fixture in
-            func descriptors() -> Int { directoryEntries("/proc/self/fd").count }
             let scripts = (0..<200).map { number in
                 Script.make("echo \(number); exit \(number % 3)", number: UInt8(number))
             }
             try fixture.manifest(scripts: scripts)
-            let before = descriptors()
             #expect(try await fixture.scripts.runStartScripts() == .failed)
             try await eventually("all commands are gone") { fixture.commands.running == 0 }
-            try await eventually("all descriptors are closed") { descriptors() <= before }
+            // Those of other tests come and go; what we left behind would stay.
+            var left = deadDescriptors(under: fixture.home)
+            try await eventually("all descriptors are closed") {
+                left.formIntersection(deadDescriptors(under: fixture.home))
+                return left.isEmpty
+            }
             let connection = try await fixture.delivered()
             #expect(connection.scripts.count == 200)
             #expect(Set(connection.lines).count == 200)
             #expect(fixture.metrics.render().contains("agent_scripts_running 0"))
         }
+    }
+
+    /// Descriptors of this process that nothing can come of: of files in the directory, of processes that have
+    /// ended, of pipes whose writers are gone.
+    private func deadDescriptors(under directory: String) -> Set<String> {
+        var dead: Set<String> = []
+        for name in directoryEntries("/proc/self/fd") {
+            guard let number = CInt(name), let link = linkTarget("/proc/self/fd/\(name)") else { continue }
+            let isDead =
+                if link.hasPrefix("pipe:") {
+                    hasHungUp(number)
+                } else if link.contains("[pidfd]") {
+                    (readTextFile("/proc/self/fdinfo/\(name)") ?? "").contains("Pid:\t-1\n")
+                } else {
+                    link.hasPrefix(directory)
+                }
+            if isDead { dead.insert("\(name) \(link)") }
+        }
+        return dead
+    }
+
+    private func hasHungUp(_ descriptor: CInt) -> Bool {
+        var state = pollfd(fd: descriptor, events: 0, revents: 0)
+        return poll(&state, 1, 0) == 1 && CInt(state.revents) & POLLHUP != 0
+    }
+
+    private func linkTarget(_ path: String) -> String? {
+        var bytes = [UInt8](repeating: 0, count: 4096)
+        let count = readlink(path, &bytes, bytes.count)
+        return count > 0 ? String(decoding: bytes.prefix(count), as: UTF8.self) : nil
     }
 
     @Test func loginShellsThatRefuseGiveWay() {

@@ -130,26 +130,28 @@ package final class MetadataCollector: Routine {
         var due = context.clock.now()
         while true {
             try await permits.take()
-            let result = await run(item, directory)
+            let (result, kind) = await run(item, directory)
             permits.give()
+            // Ended with the connection, it says nothing about the script.
             try Task.checkCancellation()
             results.add(result, for: item.key)
+            runs.with(kind).increment()
             guard let interval = item.interval else { return }
             due = max(due + interval, context.clock.now())
             try await context.clock.sleep(due - context.clock.now())
         }
     }
 
+    /// - Returns: what to report, and how the run is counted.
     private func run(
         _ item: MetadataItem, _ directory: String
-    ) async -> Coder_Agent_V2_WorkspaceAgentMetadata.Result {
+    ) async -> (Coder_Agent_V2_WorkspaceAgentMetadata.Result, String) {
         var result = Coder_Agent_V2_WorkspaceAgentMetadata.Result()
         result.collectedAt = context.wallTime().proto
         let output = Output()
         let failure = await execute(item, directory, output)
-        runs.with(failure == nil ? "ok" : failure == .timeout ? "timeout" : "error").increment()
         (result.value, result.error) = output.result(failure: failure?.text(item))
-        return result
+        return (result, failure == nil ? "ok" : failure == .timeout ? "timeout" : "error")
     }
 
     private final class Output: Sendable {

@@ -61,10 +61,14 @@ package final class ScriptRunner: Sendable {
         var blocking = 0
         var wantsCron = false
         var cron: [Task<Void, Never>] = []
+        /// Counts the times that schedules were made: of two at once the later one counts.
+        var schedules = 0
         /// Ids of scripts whose scheduled run has not ended.
         var cronBusy: Set<Data> = []
         /// Stages of which nothing is started any more.
         var ended: Set<Stage> = []
+        /// Those of them whose patience is over.
+        var killed: Set<Stage> = []
         var nextRun = 0
         /// Runs under way; the command comes once it is started.
         var runs: [Int: (stage: Stage, command: (any RunningCommand)?)] = [:]
@@ -213,15 +217,16 @@ package final class ScriptRunner: Sendable {
                 directory: directory, logDirectory: configuration.logDirectory, state: configuration.stateDirectory),
             logs: logs, logger: logger,
             onStart: { [self] command in
-                let late = state.withLock { state in
+                // What was being started when its end was asked for gets the same signals as the others.
+                let late = state.withLock { state -> CInt? in
                     state.runs[run] = (stage, command)
-                    return state.ended.contains(stage)
+                    return state.killed.contains(stage) ? SIGKILL : state.ended.contains(stage) ? SIGTERM : nil
                 }
-                if late { command.signal(SIGKILL) }
+                if let late { command.signal(late) }
+                if late == SIGKILL { command.abandonOutput() }
             })
         logger.debug("script started", metadata: ["script": "\(script.displayName)", "stage": "\(stage.label)"])
         let timing = await execution.run()
-        ran.with(stage.label, timing.status.label).increment()
         logger.info(
             "script ended",
             metadata: [
@@ -229,6 +234,7 @@ package final class ScriptRunner: Sendable {
                 "exit_code": "\(timing.exitCode)",
             ])
         reports.add(timing)
+        ran.with(stage.label, timing.status.label).increment()
         let idle = state.withLock { state -> [CheckedContinuation<Void, Never>] in
             state.runs[run] = nil
             if stage == .start, script.startBlocksLogin { state.blocking -= 1 }
@@ -243,6 +249,7 @@ package final class ScriptRunner: Sendable {
     private func signalAll(_ number: CInt, _ stages: Set<Stage>) {
         let commands = state.withLock { state in
             state.ended.formUnion(stages)
+            if number == SIGKILL { state.killed.formUnion(stages) }
             return state.runs.values.compactMap { stages.contains($0.stage) ? $0.command : nil }
         }
         for command in commands {
@@ -310,7 +317,11 @@ package final class ScriptRunner: Sendable {
     }
 
     private func scheduleAll() {
-        let scripts = state.withLock { $0.scripts }.filter { !$0.cron.isEmpty }
+        let (all, number) = state.withLock { state in
+            state.schedules += 1
+            return (state.scripts, state.schedules)
+        }
+        let scripts = all.filter { !$0.cron.isEmpty }
         var tasks: [Task<Void, Never>] = []
         for script in scripts {
             do {
@@ -325,7 +336,7 @@ package final class ScriptRunner: Sendable {
             }
         }
         let old = state.withLock { state in
-            guard state.wantsCron, !state.ended.contains(.cron) else { return tasks }
+            guard state.wantsCron, !state.ended.contains(.cron), state.schedules == number else { return tasks }
             defer { state.cron = tasks }
             return state.cron
         }

@@ -103,9 +103,11 @@ private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.created, .starting, 
 
     /// Random drops, random orders of what happens: states are acknowledged once and in order, and
     /// keep the time at which they happened.
-    @Test func statesSurviveRandomDrops() throws {
+    @Test func statesSurviveRandomDrops() async throws {
         var seeds = SeededGenerator("statesSurviveRandomDrops")
         for _ in 0..<200 {
+            // Others wait for the thread.
+            await Task.yield()
             let generator = Mutex(Numbers(state: seeds.next()))
             let chance = { @Sendable (percent: UInt64) in generator.withLock { $0.next() % 100 < percent } }
             let simulation = Simulation(pick: { count in generator.withLock { Int($0.next() % UInt64(count)) } })

@@ -10,7 +10,7 @@ import Testing
 private typealias State = Coder_Agent_V2_Lifecycle.State
 
 /// The link over real sockets that are cut: at every byte, and many times in a row.
-@Suite(.serialized, .timeLimit(.minutes(5))) struct SocketFaultTests {
+@Suite(.serialized, .timeLimit(.minutes(10))) struct SocketFaultTests {
     /// Writes lines for as long as the test likes, and says so in a file when it begins.
     private static let script = """
         echo run >> ~/runs; i=0
@@ -27,7 +27,7 @@ private typealias State = Coder_Agent_V2_Lifecycle.State
         let cuts = places.map { FaultProxy.Cut(after: $0, direction, reset: $0 % 2 == 1) }
         let life = try await SocketLife(scripts: [.make(Self.script)], cuts: cuts)
         defer { print("cuts \(direction): \(life.proxy.accepted) connections, \(life.proxy.cutsLeft) cuts left") }
-        try await eventually("all cuts are made", within: .seconds(120)) { life.proxy.cutsLeft == 0 }
+        try await eventually("all cuts are made", within: .seconds(240)) { life.proxy.cutsLeft == 0 }
         let seen = life.recording
         // They were made before the upgrade and after it.
         if direction == .toServer { #expect(life.proxy.accepted - seen.opened > 50) }
@@ -44,7 +44,7 @@ private typealias State = Coder_Agent_V2_Lifecycle.State
                 reset: Bool.random(using: &random))
         }
         let life = try await SocketLife(scripts: [.make(Self.script)], cuts: cuts)
-        try await eventually("all drops are made; \(cuts)", within: .seconds(120)) { life.proxy.cutsLeft == 0 }
+        try await eventually("all drops are made; \(cuts)", within: .seconds(240)) { life.proxy.cutsLeft == 0 }
         try await finish(life)
     }
 
@@ -58,9 +58,10 @@ private typealias State = Coder_Agent_V2_Lifecycle.State
         #expect(ready.statesOnce == [.created, .starting, .ready])
         // One connection is left of them all, with its two ends at the proxy.
         try await eventually("the others are gone: \(life.sockets())") {
+            // The last cut may still come, and a connection after it.
             life.proxy.open == 1 && life.server.open == 1 && life.sockets().count == 4
+                && life.fixture.metrics.render().contains("agent_control_plane_state 2")
         }
-        #expect(life.fixture.metrics.render().contains("agent_control_plane_state 2"))
         #expect(life.log.count(.error, "") == 0, "\(life.log.all.suffix(2_000))")
 
         let file = "\(life.fixture.home)/logs/coder-script-01010101-0101-0101-0101-010101010101.log"
