@@ -54,12 +54,18 @@ public final class LogPipeline: Sendable {
 
     /// Returns once all lines logged before are written, or after the time.
     public func flush(milliseconds: CInt = 1000) {
-        guard state.withLock({ $0.running && (!$0.lines.isEmpty || $0.writing) }) else { return }
-        wa_eventfd_drain(idle)
-        wa_eventfd_signal(wake)
-        guard state.withLock({ !$0.lines.isEmpty || $0.writing }) else { return }
-        var poll = pollfd(fd: idle, events: Int16(POLLIN), revents: 0)
-        _ = Glibc.poll(&poll, 1, milliseconds)
+        guard state.withLock({ $0.running }) else { return }
+        let deadline = ContinuousClock.now + .milliseconds(Int(milliseconds))
+        // Being idle may be said of the time before the last line, and then late.
+        while state.withLock({ !$0.lines.isEmpty || $0.writing }) {
+            wa_eventfd_drain(idle)
+            wa_eventfd_signal(wake)
+            guard state.withLock({ !$0.lines.isEmpty || $0.writing }) else { return }
+            let left = (deadline - .now) / .milliseconds(1)
+            guard left > 0 else { return }
+            var poll = pollfd(fd: idle, events: Int16(POLLIN), revents: 0)
+            _ = Glibc.poll(&poll, 1, CInt(left.rounded(.up)))
+        }
     }
 
     private func loop() {

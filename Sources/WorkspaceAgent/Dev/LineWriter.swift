@@ -43,11 +43,17 @@ final class LineWriter: Sendable {
     /// Returns when everything is written, or after a second.
     func finish() {
         guard hasThread.withLock({ $0 }) else { return }
-        wa_eventfd_drain(idle)
-        wa_eventfd_signal(wake)
-        guard state.withLock({ !$0.text.isEmpty || $0.isWriting }) else { return }
-        var poll = pollfd(fd: idle, events: Int16(POLLIN), revents: 0)
-        _ = Glibc.poll(&poll, 1, 1_000)
+        let deadline = ContinuousClock.now + .seconds(1)
+        // Being idle may be said of the time before the last line, and then late.
+        while state.withLock({ !$0.text.isEmpty || $0.isWriting }) {
+            wa_eventfd_drain(idle)
+            wa_eventfd_signal(wake)
+            guard state.withLock({ !$0.text.isEmpty || $0.isWriting }) else { return }
+            let left = (deadline - .now) / .milliseconds(1)
+            guard left > 0 else { return }
+            var poll = pollfd(fd: idle, events: Int16(POLLIN), revents: 0)
+            _ = Glibc.poll(&poll, 1, CInt(left.rounded(.up)))
+        }
     }
 
     private func loop() {
