@@ -298,4 +298,11 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         caller = nil
         closeUpgraded = close
     }
+
+    /// A peer that sent its end right behind the request is gone: nobody tells the WebSocket, which has no
+    /// half-closed state, and its pings would find out much later. What came before the end is read first.
+    func endUpgradedIfInputEnded(_ channel: any Channel) {
+        guard !state.inputOpen else { return }
+        channel.eventLoop.execute { channel.close(promise: nil) }
+    }
 }

@@ -29,6 +29,7 @@ enum WebSocketBytes {
         }
         // Last, since it passes on the bytes that came behind the request.
         pipeline.removeHandler(context: decoder, promise: nil)
+        http.endUpgradedIfInputEnded(channel)
         return channel
     }
 }

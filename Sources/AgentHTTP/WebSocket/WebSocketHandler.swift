@@ -50,6 +50,7 @@ final class WebSocketHandler: ChannelInboundHandler {
         pipeline.removeHandler(context: encoder, promise: nil)
         // Last, since it passes on the bytes that came behind the request.
         pipeline.removeHandler(context: decoder, promise: nil)
+        http.endUpgradedIfInputEnded(context.channel)
         return WebSocket(handler: NIOLoopBound(handler, eventLoop: context.eventLoop), loop: context.eventLoop)
     }
 
