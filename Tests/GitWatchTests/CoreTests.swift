@@ -67,6 +67,28 @@ import Testing
         for other in others { #expect(await other.next()?.count == 1) }
     }
 
+    /// A tool call ends while the answer of the time before is on its way: "no repository" may be wrong by then.
+    @Test func newsBeforeTheAnswerAskAgain() {
+        for byTouch in [true, false] {
+            var stage = Stage()
+            stage.run(.zero) { $0.attach(session(), paths: ["/r/a"], now: .zero) }
+            let news: (inout WatchCore) -> Void = { [chat] core in
+                if byTouch {
+                    core.touched(["/r/a"], chats: [chat], now: .zero)
+                } else {
+                    core.refresh(chats: [chat], now: .zero)
+                }
+            }
+            stage.run(.zero, news)
+            stage.run(.zero, news)
+            #expect(stage.requests.map(\.kind) == [.resolve])
+            stage.answer(.zero, .resolved(nil))
+            #expect(stage.requests.map(\.kind) == [.resolve], "asked again")
+            stage.answer(.zero, .resolved(nil))
+            #expect(stage.requests.isEmpty, "and only once")
+        }
+    }
+
     @Test func fromPathToSnapshot() async {
         let session = session()
         var stage = watching(session)

@@ -42,6 +42,8 @@ struct WatchCore {
     private var sessions: [ObjectIdentifier: WatchSession] = [:]
     private var chatPaths: [UUID: Set<String>] = [:]
     private var resolutions: [String: Resolution] = [:]
+    /// Paths of which news came while their answer, perhaps of the time before, was on its way.
+    private var askAgain: Set<String> = []
     private(set) var repositories: [String: Repository] = [:]
     private(set) var worker = WorkerSupervisor()
     private var actions: [Action] = []
@@ -86,6 +88,7 @@ struct WatchCore {
         chatPaths[chat] = nil
         let known = Set(chatPaths.values.joined())
         resolutions = resolutions.filter { known.contains($0.key) }
+        askAgain.formIntersection(known)
         dropUnwatched(now: now)
     }
 
@@ -94,8 +97,7 @@ struct WatchCore {
         for chat in chats where chatPaths[chat] != nil || sessions.values.contains(where: { $0.chat == chat }) {
             chatPaths[chat, default: []].formUnion(paths)
             for path in paths {
-                if resolutions[path] == Resolution.none { resolutions[path] = nil }
-                resolve(path, now: now)
+                renew(path, now: now)
             }
             if let count = chatPaths[chat]?.count, count > 2 * GitWatchLimits.pathsPerChat {
                 // The store has forgotten the rest by now.
@@ -107,12 +109,19 @@ struct WatchCore {
     /// A tool call ended, or a client asks: scan what the chats watch.
     mutating func refresh(chats: [UUID], now: Duration) {
         for chat in chats {
-            for path in (chatPaths[chat] ?? []).sorted() where resolutions[path] == Resolution.none {
-                resolutions[path] = nil
-                resolve(path, now: now)
-            }
+            for path in (chatPaths[chat] ?? []).sorted() { renew(path, now: now) }
             for root in roots(of: chat) { repositories[root]?.monitor.trigger(.now, now: now) }
         }
+    }
+
+    /// What was no repository may be one by now.
+    private mutating func renew(_ path: String, now: Duration) {
+        switch resolutions[path] {
+        case .asked?: askAgain.insert(path)
+        case Resolution.none?: resolutions[path] = nil
+        case .root?, nil: break
+        }
+        resolve(path, now: now)
     }
 
     private mutating func resolve(_ path: String, now: Duration) {
@@ -244,7 +253,11 @@ struct WatchCore {
         case (.resolve, .resolved(let root)):
             guard resolutions[request.root] == .asked else { return }
             resolutions[request.root] = root.map { .root($0) } ?? Resolution.none
-            guard let root else { return }
+            let isStale = askAgain.remove(request.root) != nil
+            guard let root else {
+                if isStale { renew(request.root, now: now) }
+                return
+            }
             let isNew = repositories[root] == nil
             ensure(root, now: now)
             if !isNew, let entry = repositories[root]?.entry {
