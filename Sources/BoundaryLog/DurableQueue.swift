@@ -62,6 +62,7 @@ public final class DurableQueue: Sendable {
         var reader: Reader?
         /// It came after the thread last looked.
         var readerIsNew = false
+        var nextReader: UInt64 = 0
         /// Batches taken in so far.
         var taken = 0
         var drainWaiters: [UInt64: (mark: Int, continuation: CheckedContinuation<Void, Never>)] = [:]
@@ -108,6 +109,7 @@ public final class DurableQueue: Sendable {
     }
 
     struct Reader {
+        var id: UInt64
         var after: Int64
         var batches: Int
         var bytes: Int
@@ -262,9 +264,14 @@ public final class DurableQueue: Sendable {
     /// The next batches in order; waits until there is one. For one reader at a time.
     /// - Returns: nothing when the task was cancelled or the queue closed.
     public func read(after id: Int64, batches: Int, bytes: Int) async -> [QueuedBatch] {
-        await withTaskCancellationHandler {
+        let number = state.withLock { state in
+            state.nextReader += 1
+            return state.nextReader
+        }
+        return await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                let reader = Reader(after: id, batches: batches, bytes: bytes, continuation: continuation)
+                let reader = Reader(
+                    id: number, after: id, batches: batches, bytes: bytes, continuation: continuation)
                 let refused = state.withLock { state in
                     if state.closed || state.closing || Task.isCancelled { return [reader] }
                     defer { (state.reader, state.readerIsNew) = (reader, true) }
@@ -274,9 +281,10 @@ public final class DurableQueue: Sendable {
                 wakeThread()
             }
         } onCancel: {
-            let reader = state.withLock { state in
-                defer { state.reader = nil }
-                return state.reader
+            // Another one may have come since.
+            let reader = state.withLock { state -> Reader? in
+                guard state.reader?.id == number else { return nil }
+                return state.reader.take()
             }
             reader?.continuation.resume(returning: [])
         }

@@ -171,11 +171,12 @@ struct QueueEngine {
             }
         }
         guard let last = found.last else { return }
-        let current = queue.withState { state in
-            defer { state.reader = nil }
-            return state.reader
+        let current = queue.withState { state -> DurableQueue.Reader? in
+            guard state.reader?.id == reader.id else { return nil }
+            return state.reader.take()
         }
-        // None when it was cancelled meanwhile; what was found is found again.
+        // None when it was cancelled meanwhile, or another one came, which is served next; what was found is
+        // found again.
         guard let current else { return }
         readThrough = max(readThrough, last.id)
         inHand += onDisk
