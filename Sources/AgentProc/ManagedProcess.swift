@@ -289,8 +289,9 @@ final class ManagedProcess: Sendable {
             defer { state.waiters = [:] }
             return state.waiters
         }
-        for waiter in waiters.values { waiter.resume() }
+        // First, so that whoever learns of the end finds the room and the count of it.
         context.onExit(self, exit)
+        for waiter in waiters.values { waiter.resume() }
         finishSpoolIfDone()
     }
 

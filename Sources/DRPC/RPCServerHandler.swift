@@ -240,8 +240,9 @@ public final class RPCServerHandler: ChannelDuplexHandler {
             self.running = nil
         }
         if case .success = outcome { observer.callEnded(rpc, true) } else { observer.callEnded(rpc, false) }
-        submit()
+        // Before its last answer is out: a client that has it is idle.
         noteBusy()
+        submit()
         resume()
     }
 
