@@ -180,6 +180,8 @@ final class HTTPTransport: Sendable {
         configuration.httpVersion = .http1Only
         // Whoever asks tries again with a back-off of its own.
         configuration.connectionPool.retryConnectionEstablishment = false
+        // Requests come rarely; a connection that waits a minute for the next one costs memory on both sides.
+        configuration.connectionPool.idleTimeout = .seconds(5)
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = 8
         if let proxy {
             let authorization = proxy.basicAuthorization.map {
