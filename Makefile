@@ -5,7 +5,7 @@ RELEASE = .build/release/workspace-agent
 ADDRESS ?= 127.0.0.1:7717
 PREFIX ?= /usr/local
 
-.PHONY: run build test lint format bench proto install clean deps-build deps-test deps-proto
+.PHONY: run build test lint format bench proto install clean deps-build deps-test deps-bench deps-proto
 
 run: build
 	$(RELEASE) dev --http-address $(ADDRESS)
@@ -23,7 +23,7 @@ lint: deps-test
 format:
 	$(SWIFT) format -i -r Package.swift Sources Tests Benchmarks/Package.swift Benchmarks/Sources
 
-bench: build
+bench: deps-bench build
 	$(SWIFT) build -c release --package-path Benchmarks --product ProcessBench
 	$(SWIFT) build -c release --package-path Benchmarks --product SocketBench
 	$(SWIFT) build -c release --package-path Benchmarks --product YamuxBench
@@ -53,6 +53,9 @@ deps-build:
 
 deps-test:
 	@scripts/deps.sh build test
+
+deps-bench:
+	@scripts/deps.sh build bench
 
 deps-proto:
 	@scripts/deps.sh build proto

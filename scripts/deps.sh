@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing for the named uses: build, test, proto.
+# Installs the Debian packages that are missing for the named uses: build, test, bench, proto.
 set -eu
 
 build="libc6-dev g++ make git curl pkg-config zlib1g-dev libsqlite3-dev libgit2-dev libvncserver-dev libpng-dev libxkbcommon-dev"
 test="procps iproute2 util-linux mount openssl python3-minimal tigervnc-standalone-server tigervnc-common openbox
     xdotool xclip xterm x11-utils x11-xserver-utils imagemagick ffmpeg novnc chromium chromium-driver fonts-dejavu-core"
+# The floors of benchmarks, and what they measure.
+bench="$test socat"
 proto="protobuf-compiler libprotobuf-dev"
 
 wanted=""
@@ -12,6 +14,7 @@ for use in "$@"; do
     case "$use" in
         build) wanted="$wanted $build" ;;
         test) wanted="$wanted $test" ;;
+        bench) wanted="$wanted $bench" ;;
         proto) wanted="$wanted $proto" ;;
         *) echo "deps.sh: unknown use $use" >&2; exit 2 ;;
     esac

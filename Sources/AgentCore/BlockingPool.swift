@@ -197,7 +197,7 @@ public final class BlockingPool: Sendable {
                     state.hasStandby = false
                     return state.jobs.count > 1 && wantsStandby(&state) ? .workAndReplace : .work
                 }
-                guard rounds * patience >= idleSeconds * 1_000 else { return .look }
+                guard rounds >= 4 else { return .look }
                 state.hasStandby = false
                 state.threads -= 1
                 return .end
