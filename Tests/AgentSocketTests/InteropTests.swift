@@ -6,7 +6,7 @@ import Testing
 @testable import AgentSocket
 
 /// Drives every method with bytes from the recordings, without our RPC code.
-@Suite(.timeLimit(.minutes(1))) struct InteropTests {
+@Suite(.timeLimit(.minutes(5))) struct InteropTests {
     /// The recorded conversations with the agent socket, sent and answered byte for byte.
     @Test func recordedConversationsGetTheRecordedAnswers() async throws {
         let url = URL(fileURLWithPath: #filePath).deletingLastPathComponent()

@@ -1,4 +1,5 @@
 import AgentCore
+import CPlatform
 import DRPC
 import Foundation
 import Glibc
@@ -8,7 +9,7 @@ import Testing
 
 @testable import AgentSocket
 
-@Suite(.timeLimit(.minutes(2)), .serialized) struct ServerTests {
+@Suite(.timeLimit(.minutes(5)), .serialized) struct ServerTests {
     @Test func peersOfOtherUsersAreRefused() async throws {
         let me = PeerCredentials(pid: 1, uid: 1_000, gid: 1)
         #expect(me.mayUse(socketOf: 1_000))
@@ -52,6 +53,8 @@ import Testing
         unlink(path)
         // A socket that nobody listens on any more: replaced, and served.
         close(try UnixListener.bind(path: path).descriptor)
+        // Other tests' children hold it until they have executed.
+        try await eventually("nobody listens") { wa_unix_probe(path) == -ECONNREFUSED }
         let running = server()
         try running.bind()
         let run = Task { try await running.run() }

@@ -78,7 +78,7 @@ final class RawClient: Sendable {
             }
         }
         guard rc == 0 else { throw CoreError.system(errno, "connect") }
-        var timeout = timeval(tv_sec: 10, tv_usec: 0)
+        var timeout = timeval(tv_sec: 60, tv_usec: 0)
         setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &timeout, socklen_t(MemoryLayout<timeval>.size))
         setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &timeout, socklen_t(MemoryLayout<timeval>.size))
     }
@@ -141,19 +141,7 @@ final class RawClient: Sendable {
     static func hex(_ bytes: [UInt8]) -> String { bytes.map { String(format: "%02x", $0) }.joined() }
 }
 
+/// The one of AgentTestSupport, for all files of this module.
 func eventually(_ what: String, _ condition: () async throws -> Bool) async throws {
-    let deadline = ContinuousClock.now + .seconds(60)
-    while try await !condition() {
-        guard ContinuousClock.now < deadline else {
-            Issue.record("never happened: \(what)")
-            return
-        }
-        // A pause off the cooperative threads, which the awaited thing may need.
-        await withCheckedContinuation { continuation in
-            _ = startThread("eventually") {
-                poll(nil, 0, 5)
-                continuation.resume()
-            }
-        }
-    }
+    try await AgentTestSupport.eventually(what, within: .seconds(60), condition)
 }

@@ -9,7 +9,7 @@ import Testing
 @testable import AgentSocket
 
 /// `sync start` while it waits, as a process of its own.
-@Suite(.timeLimit(.minutes(2)), .serialized) struct WaitingCommandTests {
+@Suite(.timeLimit(.minutes(5)), .serialized) struct WaitingCommandTests {
     /// Voluntary context switches of each thread of a process.
     private func switches(_ pid: pid_t) -> [String: Int] {
         let tasks = "/proc/\(pid)/task"
@@ -22,6 +22,18 @@ import Testing
         return result
     }
 
+    /// Whether every thread of a process sleeps; one that waits for a processor makes no switches either.
+    private func allSleep(_ pid: pid_t) -> Bool {
+        let tasks = "/proc/\(pid)/task"
+        let threads = (try? FileManager.default.contentsOfDirectory(atPath: tasks)) ?? []
+        return !threads.isEmpty
+            && threads.allSatisfy { thread in
+                let text = (try? String(contentsOfFile: "\(tasks)/\(thread)/stat", encoding: .utf8)) ?? ""
+                // Behind the name, which may have anything in it.
+                return text.split(separator: ")").last?.hasPrefix(" S ") == true
+            }
+    }
+
     @Test func waitingCostsNothing() async throws {
         try await withAgent { agent in
             try agent.units.register("U")
@@ -30,12 +42,13 @@ import Testing
             #expect(waiting.firstOutput() == "Unit \"U\" is waiting for dependencies to be satisfied: [d]\n")
             try await eventually("it waits") { agent.units.waiting == 1 }
             let other = try await agent.client()
+            var before: [String: Int] = [:]
             try await eventually("it has gone to sleep") {
-                let before = switches(waiting.pid)
+                guard allSleep(waiting.pid) else { return false }
+                before = switches(waiting.pid)
                 for _ in 0..<20 { try await other.ping() }
-                return switches(waiting.pid) == before
+                return allSleep(waiting.pid) && switches(waiting.pid) == before
             }
-            let before = switches(waiting.pid)
             #expect(!before.isEmpty)
             // Other calls through the same agent, and longer than the interval of polling.
             let start = ContinuousClock.now

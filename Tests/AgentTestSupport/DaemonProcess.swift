@@ -1,4 +1,5 @@
 import CPlatform
+import Dispatch
 import Foundation
 import Glibc
 import Synchronization
@@ -14,6 +15,8 @@ public final class DaemonProcess: Sendable {
     public let readyStatus: String
     private let notify: CInt
     private let ended = Mutex<Int32?>(nil)
+    /// Few start at once: many would only keep each other from being ready in time.
+    private static let starting = DispatchSemaphore(value: 3)
 
     /// Starts `workspace-agent agent` and returns once it notified that it is ready.
     /// - Parameters:
@@ -50,26 +53,41 @@ public final class DaemonProcess: Sendable {
         line += ["--socket-path", "\(directory.path)/agent.sock"]
         line += ["--log-human", "\(directory.path)/human.log", "--log-level", logLevel]
         line += arguments
-        var variables = ProcessInfo.processInfo.environment
+        // Whoever runs the tests may be behind a proxy, or in a workspace.
+        var variables = ProcessInfo.processInfo.environment.filter { name, _ in
+            !name.hasPrefix("CODER_") && !["http_proxy", "https_proxy", "no_proxy"].contains(name.lowercased())
+        }
         variables["NOTIFY_SOCKET"] = notifyPath
         variables.merge(environment) { _, new in new }
         // The default is a path that all daemons of a machine share.
         if !environment.keys.contains(where: { $0.hasSuffix("_LOG_PROXY_SOCKET_PATH") || $0 == "TMPDIR" }) {
             variables["CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH"] = "\(directory.path)/boundary.sock"
         }
-        let pid = try Self.spawn(line, variables, descriptors: descriptors)
-        self.pid = pid
         let status: String
+        (pid, status) = try Self.start(line, variables, descriptors, notify)
+        let range = status.range(of: "http://127.0.0.1:")
+        port = range.flatMap { Int(status[$0.upperBound...].prefix { $0.isNumber }) } ?? 0
+        readyStatus = status
+    }
+
+    /// Starts it and waits until it is ready.
+    private static func start(
+        _ line: [String], _ variables: [String: String], _ descriptors: [CInt], _ notify: CInt
+    ) throws -> (pid: pid_t, status: String) {
+        starting.wait()
+        defer { starting.signal() }
+        let pid = try spawn(line, variables, descriptors: descriptors)
+        let begin = ContinuousClock.now
+        var message = pollfd(fd: notify, events: Int16(POLLIN), revents: 0)
+        // One that has ended says nothing more; others need not wait for it.
+        while poll(&message, 1, 100) < 1, ProcFS.runs(pid), begin.duration(to: .now) < .seconds(120) {}
         do {
-            status = try Self.notified("READY=1", notify, seconds: 20)
+            return (pid, try notified("READY=1", notify, seconds: message.revents == 0 ? 1 : 120))
         } catch {
             kill(pid, SIGKILL)
             waitpid(pid, nil, 0)
             throw error
         }
-        let range = status.range(of: "http://127.0.0.1:")
-        port = range.flatMap { Int(status[$0.upperBound...].prefix { $0.isNumber }) } ?? 0
-        readyStatus = status
     }
 
     deinit {
@@ -148,7 +166,7 @@ public final class DaemonProcess: Sendable {
     }
 
     /// Messages that the daemon sent to its notification socket, up to one with the prefix.
-    public func notified(_ prefix: String, seconds: Int = 20) throws -> String {
+    public func notified(_ prefix: String, seconds: Int = 60) throws -> String {
         try Self.notified(prefix, notify, seconds: seconds)
     }
 

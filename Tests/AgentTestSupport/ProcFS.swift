@@ -8,6 +8,15 @@ public enum ProcFS {
     /// Whether it runs: there, and no zombie.
     public static func runs(_ pid: pid_t) -> Bool { state(pid).map { $0 != "Z" && $0 != "X" } ?? false }
 
+    /// Whether anything of the process group runs.
+    public static func runs(group: pid_t) -> Bool {
+        let names = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
+        return names.compactMap { pid_t($0) }.contains { pid in
+            guard let fields = fields(pid), fields.count > 2, pid_t(fields[2]) == group else { return false }
+            return fields[0] != "Z" && fields[0] != "X"
+        }
+    }
+
     public static func threads(_ pid: pid_t) -> Int { entries("/proc/\(pid)/task") }
 
     public static func descriptors(_ pid: pid_t) -> Int { entries("/proc/\(pid)/fd") }

@@ -114,7 +114,14 @@ public final class RawConnection {
     }
 
     /// Whether the peer has closed: true at the end of the stream.
-    public func isAtEnd() throws -> Bool { try receive(atMost: 1).isEmpty }
+    public func isAtEnd() throws -> Bool {
+        guard buffer.isEmpty else { return try receive(atMost: 1).isEmpty }
+        var byte: UInt8 = 0
+        let n = recv(descriptor, &byte, 1, 0)
+        // A peer that has not read everything we sent ends with a reset.
+        guard n >= 0 || errno == ECONNRESET else { throw Failure(description: "recv: errno \(errno)") }
+        return n <= 0
+    }
 
     /// One HTTP response with its whole body.
     public func response() throws -> Response {

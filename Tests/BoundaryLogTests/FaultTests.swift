@@ -166,6 +166,7 @@ import Testing
         test.queue.acknowledge(through: batches[19].id)
         unlink(parent)
         try await test.stored()
+        try await eventually("deleted") { test.queue.status.batches == 30 }
         #expect(try await test.numbers() == (20..<50).map { $0 * 2 })
         await test.queue.close()
     }
@@ -317,11 +318,13 @@ import Testing
     }
 }
 
-/// The machine's clock, in which the queue's thread can be made to hang.
+/// The machine's clock, in which the queue's thread can be made to hang. For all others it stands still
+/// meanwhile, so that no slow machine adds to what a test advances it by.
 private struct HangingClock: Clock {
     private struct State {
         var hangs = false
         var hanging = false
+        var stopped: ContinuousClock.Instant?
         var offset = Duration.zero
     }
     private final class Gate: Sendable {
@@ -342,14 +345,14 @@ private struct HangingClock: Clock {
         defer { close(descriptor) }
         let count = max(0, read(descriptor, &name, name.count))
         let isQueue = name.prefix(count).elementsEqual("boundary-queue\n".utf8)
-        let (hangs, offset) = gate.state.withLock { state in
+        let hangs = gate.state.withLock { state in
             if isQueue, state.hangs { state.hanging = true }
-            return (isQueue && state.hangs, state.offset)
+            return isQueue && state.hangs
         }
         var byte: UInt8 = 0
         // Until the other end is closed.
         if hangs { _ = read(gate.reading, &byte, 1) }
-        return .now + offset
+        return gate.state.withLock { ($0.stopped ?? ContinuousClock.now) + $0.offset }
     }
     var minimumResolution: Duration { .nanoseconds(1) }
     func sleep(until deadline: ContinuousClock.Instant, tolerance: Duration?) async throws {
@@ -357,10 +360,18 @@ private struct HangingClock: Clock {
     }
 
     var hanging: Bool { gate.state.withLock { $0.hanging } }
-    func hang() { gate.state.withLock { $0.hangs = true } }
+    func hang() {
+        gate.state.withLock { state in
+            state.hangs = true
+            state.stopped = ContinuousClock.now
+        }
+    }
     func advance(by duration: Duration) { gate.state.withLock { $0.offset += duration } }
     func release() {
-        gate.state.withLock { $0.hangs = false }
+        gate.state.withLock { state in
+            state.hangs = false
+            state.stopped = nil
+        }
         close(gate.writing)
     }
 }

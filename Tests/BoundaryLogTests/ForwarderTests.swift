@@ -127,7 +127,7 @@ import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct ForwarderTests {
+@Suite(.timeLimit(.minutes(5))) struct ForwarderTests {
     @Test func deliversAndDeletes() async throws {
         let directory = try TemporaryDirectory()
         let test = try TestQueue(TestQueue.configuration(directory))

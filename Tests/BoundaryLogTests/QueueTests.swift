@@ -7,7 +7,7 @@ import Testing
 
 @testable import BoundaryLog
 
-@Suite(.timeLimit(.minutes(2))) struct QueueTests {
+@Suite(.timeLimit(.minutes(5))) struct QueueTests {
     @Test func keepsOrderAndContentAcrossRestarts() async throws {
         let directory = try TemporaryDirectory()
         let configuration = TestQueue.configuration(directory)

@@ -8,7 +8,7 @@ import Testing
 
 /// Order and completeness where memory and the file both hold batches, and where the file is not what
 /// it should be.
-@Suite(.timeLimit(.minutes(3))) struct RecoveryTests {
+@Suite(.timeLimit(.minutes(5))) struct RecoveryTests {
     @Test func memoryIsServedInOrderAcrossChunks() async throws {
         let directory = try TemporaryDirectory()
         let configuration = TestQueue.configuration(directory)
@@ -176,15 +176,17 @@ import Testing
         let test = try TestQueue(TestQueue.configuration(directory))
         for number in 0..<300 { test.add(request("s", number)) }
         try await test.stored()
-        let begin = ContinuousClock.now
         var last: Int64 = 0
+        var slow = 0
         for _ in 0..<300 {
+            let begin = ContinuousClock.now
             let found = await test.read(after: last, batches: 1)
             #expect(found.count == 1)
             last = found.last?.id ?? last
+            if ContinuousClock.now - begin > .seconds(4) { slow += 1 }
         }
-        // One that is forgotten waits 5 s.
-        #expect(ContinuousClock.now - begin < .seconds(60))
+        // One that is forgotten waits 5 s. A machine that stands still for that long does so a few times at most.
+        #expect(slow < 10)
         await test.queue.close()
     }
 
@@ -215,7 +217,7 @@ import Testing
         test.add(request("ill", 0))
         try await eventually("the first waits an hour") { waits.value == 1 }
         test.add(request("well", 7))
-        try await eventually("the other does not", within: .seconds(30)) { receiver.numbers("well") == [7] }
+        try await eventually("the other does not") { receiver.numbers("well") == [7] }
         run.cancel()
         try await run.value
         await test.queue.close()

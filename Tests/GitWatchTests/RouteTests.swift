@@ -128,13 +128,20 @@ import Testing
         try await withTaskExecutorPreference(Self.executor) {
             let scene = try Scene("mk r; echo 1 > a; ci; echo 2 > a")
             let daemon = try DaemonProcess(environment: scene.environment)
-            let result = try CommandResult.of([
-                "timeout", "-s", "KILL", "8", DaemonProcess.binary, "git", "watch", "--http-socket", daemon.socket,
-                scene.root,
-            ])
-            #expect(result.code == 137)
-            #expect(result.output.hasPrefix("== \(scene.root) on main ("), "\(result)")
-            #expect(result.output.contains("\n-1\n+2\n"))
+            let directory = try TemporaryDirectory()
+            let file = "\(directory.path)/out"
+            let pid = try DaemonProcess.spawn(
+                [
+                    "sh", "-c", "exec \"$@\" > \"$0\"", file, DaemonProcess.binary, "git", "watch", "--http-socket",
+                    daemon.socket, scene.root,
+                ], ProcessInfo.processInfo.environment)
+            defer {
+                kill(pid, SIGKILL)
+                waitpid(pid, nil, 0)
+            }
+            try await eventually("the diff") { ProcFS.text(file).contains("\n-1\n+2\n") }
+            #expect(ProcFS.text(file).hasPrefix("== \(scene.root) on main ("))
+            #expect(ProcFS.runs(pid), "it goes on until it is ended")
             let nobody = try CommandResult.ofAgent("git", "watch", "--http-socket", "/nonexistent", "/tmp")
             #expect(nobody.code == 1)
             #expect(nobody.errors.contains("cannot reach the agent at /nonexistent: No such file or directory"))

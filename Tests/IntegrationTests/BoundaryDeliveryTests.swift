@@ -65,7 +65,7 @@ import Testing
         let begin = ContinuousClock.now
         for _ in 0..<20 { try connection.send(writer.frames(100)) }
         // Writers never wait for the control plane.
-        #expect(begin.duration(to: .now) < .seconds(10))
+        #expect(begin.duration(to: .now) < .seconds(60))
         try await eventually("they wait on disk") {
             try daemon.metric("agent_boundary_log_proxy_queue_batches") == 2_000
         }
@@ -218,7 +218,7 @@ import Testing
         try await eventually("descriptors are closed") { ProcFS.descriptors(daemon.pid) <= before.descriptors }
         let after = usage()
         print("boundary load: before \(before), after \(after), \(total) logs")
-        #expect(after.threads <= before.threads)
+        try await eventually("threads have ended") { usage().threads <= before.threads }
         #expect(after.memory - before.memory < 8 << 10)
         #expect(try await daemon.stop() == 0)
         await plane.stop()

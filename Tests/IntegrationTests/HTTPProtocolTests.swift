@@ -100,6 +100,15 @@ import Testing
         #expect(response.status == 413)
     }
 
+    /// The answer to what may be refused before all of it has come: who sends slowly is hung up on in the
+    /// middle, and the answer is there all the same.
+    private func answer(
+        _ connection: RawConnection, to send: (RawConnection) throws -> Void
+    ) throws -> RawConnection.Response {
+        try? send(connection)
+        return try connection.response()
+    }
+
     /// A JSON body of so many bytes that names a process that does not exist.
     private func signalBody(_ bytes: Int) -> String {
         let frame = #"{"signal":"kill","x":""}"#
@@ -110,7 +119,7 @@ import Testing
     func bodyLimitOfOrdinaryRoutes(bytes: Int, status: Int) throws {
         let (daemon, connection) = try shared()
         let path = "/api/v0/processes/x/signal"
-        let declared = try connection.request("POST", path, body: signalBody(bytes))
+        let declared = try answer(connection) { try $0.send("POST", path, body: signalBody(bytes)) }
         #expect(declared.status == status)
         if status == 413 {
             #expect(declared.json["message"] as? String == "Request body is too large.")
@@ -118,8 +127,10 @@ import Testing
         }
         let chunked = try daemon.connect()
         try chunked.send("POST \(path) HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
-        try chunked.send("\(String(bytes, radix: 16))\r\n\(signalBody(bytes))\r\n0\r\n\r\n")
-        #expect(try chunked.response().status == status)
+        let response = try answer(chunked) {
+            try $0.send("\(String(bytes, radix: 16))\r\n\(signalBody(bytes))\r\n0\r\n\r\n")
+        }
+        #expect(response.status == status)
     }
 
     @Test(arguments: [((8 << 20) - 1, 200), (8 << 20, 200), ((8 << 20) + 1, 413)])
@@ -127,13 +138,14 @@ import Testing
         let (_, connection) = try shared()
         let frame = #"{"command":"true","x":""}"#
         let body = #"{"command":"true","x":""# + String(repeating: "x", count: bytes - frame.utf8.count) + #""}"#
-        #expect(try connection.request("POST", "/api/v0/processes/start", body: body).status == status)
+        let response = try answer(connection) { try $0.send("POST", "/api/v0/processes/start", body: body) }
+        #expect(response.status == status)
     }
 
     @Test func tenThousandHeaders() throws {
         let (_, connection) = try shared()
         let fields = (0..<10_000).map { "X-\($0): 1\r\n" }.joined()
-        let response = try connection.exchange("GET / HTTP/1.1\r\nHost: localhost\r\n\(fields)\r\n")
+        let response = try answer(connection) { try $0.send("GET / HTTP/1.1\r\nHost: localhost\r\n\(fields)\r\n") }
         #expect(response.status == 431)
         #expect(response.json["message"] as? String == "The request header is too large.")
     }
@@ -142,21 +154,23 @@ import Testing
         let (daemon, connection) = try shared()
         let fits = try connection.request("GET", "/", headers: ["X-Long": String(repeating: "x", count: 60 << 10)])
         #expect(fits.status == 200)
-        let beyond = try daemon.connect().request(
-            "GET", "/", headers: ["X-Long": String(repeating: "x", count: 64 << 10)])
+        let beyond = try answer(try daemon.connect()) {
+            try $0.send("GET", "/", headers: ["X-Long": String(repeating: "x", count: 64 << 10)])
+        }
         #expect(beyond.status == 431)
     }
 
     @Test(arguments: [(8 << 10, 400), ((8 << 10) + 1, 414), (60 << 10, 414)])
     func longURI(bytes: Int, status: Int) throws {
         let uri = "/?" + String(repeating: "x", count: bytes - 2)
-        #expect(try shared().connection.request("GET", uri).status == status)
+        let response = try answer(try shared().connection) { try $0.send("GET", uri) }
+        #expect(response.status == status)
     }
 
     @Test func aMegabyteOfURI() throws {
         let (_, connection) = try shared()
-        try connection.send("GET", "/?" + String(repeating: "x", count: 1 << 20))
-        #expect([414, 431].contains(try connection.response().status))
+        let response = try answer(connection) { try $0.send("GET", "/?" + String(repeating: "x", count: 1 << 20)) }
+        #expect([414, 431].contains(response.status))
     }
 
     @Test(arguments: [

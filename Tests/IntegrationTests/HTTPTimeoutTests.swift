@@ -3,7 +3,7 @@ import Foundation
 import Glibc
 import Testing
 
-@Suite struct HTTPTimeoutTests {
+@Suite(.blocking) struct HTTPTimeoutTests {
     private struct Answer {
         var took: Duration
         var status: Int
@@ -25,7 +25,7 @@ import Testing
             #expect(answer.message == "The request \(part) did not arrive in time.")
             #expect(answer.closed)
             #expect(answer.took > .seconds(seconds) - .milliseconds(500))
-            #expect(answer.took < .seconds(seconds) + .seconds(10))
+            #expect(answer.took < .seconds(seconds) + .seconds(60))
         }
         // A connection that has not begun a request may take longer than that.
         #expect(try silent.request("GET", "/").status == 200)
@@ -46,7 +46,7 @@ import Testing
         let connection = try daemon.connect(timeout: 90)
         let begin = ContinuousClock.now
         try connection.send(start)
-        while !connection.isReadable, begin.duration(to: .now) < .seconds(80) {
+        while !connection.isReadable, begin.duration(to: .now) < .seconds(100) {
             var readable = pollfd(fd: connection.descriptor, events: Int16(POLLIN), revents: 0)
             if poll(&readable, 1, 500) == 0 { try? connection.send(" ") }
         }

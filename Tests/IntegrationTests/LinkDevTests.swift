@@ -4,7 +4,7 @@ import Glibc
 import Testing
 
 /// `workspace-agent dev`, as a person or a program starts it.
-@Suite("Link: dev", .blocking, .timeLimit(.minutes(2))) struct LinkDevTests {
+@Suite("Link: dev", .blocking, .timeLimit(.minutes(15))) struct LinkDevTests {
     /// - Returns: what it printed by its end, and its exit status.
     private func run(_ output: String, until text: [String]) async throws -> (String, Int32) {
         let directory = try TemporaryDirectory()
@@ -15,12 +15,12 @@ import Testing
             ProcessInfo.processInfo.environment.merging(["HOME": directory.path]) { _, new in new })
         var status: Int32 = 0
         do {
-            try await eventually("\(text)", within: .seconds(40)) {
+            try await eventually("\(text)", within: .seconds(110)) {
                 let seen = ProcFS.text(out)
                 return text.allSatisfy { seen.contains($0) }
             }
             kill(pid, SIGTERM)
-            try await eventually("its end", within: .seconds(30)) { waitpid(pid, &status, WNOHANG) == pid }
+            try await eventually("its end", within: .seconds(60)) { waitpid(pid, &status, WNOHANG) == pid }
         } catch {
             kill(pid, SIGKILL)
             waitpid(pid, &status, 0)

@@ -36,11 +36,11 @@ struct LinkDrills {
         await proxy.reset()
         try await eventually("fifty drops", within: .seconds(800)) { proxy.cutsLeft == 0 }
         try await eventually("it is connected again", within: .seconds(60)) {
-            try daemon.linkHealth().contains("connected since") && proxy.open == 1
+            try daemon.linkHealth().contains("connected since") && world.server.open == 1
         }
         print("after \(proxy.accepted) connections: \(usage())")
         try await eventually("descriptors are closed: \(usage())") { ProcFS.descriptors(daemon.pid) <= descriptors }
-        #expect(ProcFS.threads(daemon.pid) <= threads)
+        try await eventually("threads have ended: \(usage())") { ProcFS.threads(daemon.pid) <= threads }
         let (answers, failures) = await poller.end()
         #expect(answers > 0 && failures == [], "the local API answers throughout")
         #expect(world.recorder.recording.states == [.created, .starting, .ready])

@@ -29,7 +29,7 @@ import Testing
         let seen = try await world.recorder.wait("READY and the log") {
             $0.states.contains(.ready) && $0.linesOnce(start.logSourceID) == ["started"]
         }
-        try await eventually("all cuts were made") { proxy.cutsLeft == 0 && proxy.open == 1 }
+        try await eventually("all cuts were made") { proxy.cutsLeft == 0 && world.server.open == 1 }
         #expect(seen.states == [.created, .starting, .ready])
         #expect(ProcFS.text("\(world.directory.path)/runs") == "run\n")
         await expectQuiet(poller)

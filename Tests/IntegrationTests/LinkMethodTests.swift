@@ -202,13 +202,13 @@ import Testing
         let daemon = try await startDaemon(world)
         let others = Self.all.filter { $0.name != rpc.name && $0.name != "UpdateAppStatus" }
         let dependent = rpc.name == "GetResourcesMonitoringConfiguration" ? "PushResourcesMonitoringUsage" : ""
-        try await world.recorder.wait("READY and everything else while \(rpc.name) hangs") { seen in
+        let seen = try await world.recorder.wait("READY and everything else while \(rpc.name) hangs") { seen in
             !rpc.calls(seen).isEmpty && seen.states.contains(.ready)
                 && others.allSatisfy { other in
                     other.name == dependent || other.calls(seen).contains { $0.outcome == .answered }
                 }
         }
-        #expect(world.recorder.recording.opened == 1)
+        #expect(seen.opened == 1)
         try expectLocal(daemon)
         #expect(try daemon.linkHealth().contains("connected since"))
         // Nobody waits for what hangs longer than a shutdown may take.

@@ -11,7 +11,7 @@ import Testing
 
 /// Secrets of every kind are planted, everything that can fail is made to fail, and then everything
 /// that the daemon has said anywhere is searched for them.
-@Suite("Link: secrets", .blocking, .timeLimit(.minutes(2))) struct LinkSecretTests {
+@Suite("Link: secrets", .blocking, .timeLimit(.minutes(15))) struct LinkSecretTests {
     private static let header = "planted-header-7f3a91c2"
     private static let userinfo = "planted-userinfo-5d20be81"
     private static let environment = "planted-environment-c41e07aa"
@@ -120,8 +120,8 @@ import Testing
         // A command of the process API has them too, and an error of its own.
         let child = try daemon.connect().run("test -n \"$PLANTED_ENV\" && echo there")
         #expect(child["output"] as? String == "there\n")
-        let text = daemon.log
-        #expect(text.contains("token/below"), "a secret that cannot be written is a warning")
+        // A secret that cannot be written is a warning.
+        _ = try await daemon.logged("token/below")
         // While the script runs.
         try searchEverything(daemon, world)
         // A connection that is lost, and one that is refused, with an answer that says the token.
@@ -171,7 +171,7 @@ import Testing
         let directory = try TemporaryDirectory()
         let result = try CommandResult.of(
             [
-                "timeout", "10", DaemonProcess.binary, "agent", "--http-socket", "\(directory.path)/http.sock",
+                "timeout", "60", DaemonProcess.binary, "agent", "--http-socket", "\(directory.path)/http.sock",
                 "--state-dir", "\(directory.path)/state", "--log-dir", "\(directory.path)/log", "--socket-path",
                 "\(directory.path)/agent.sock", "--boundary-log-proxy-socket-path", "",
             ], environment: ["CODER_AGENT_TOKEN": "x"].merging(variables) { _, new in new })

@@ -100,7 +100,7 @@ final class LinkWorld: Sendable {
         script.displayName = name
         script.script = text
         script.runOnStart = true
-        script.timeout = Google_Protobuf_Duration(seconds: 60)
+        script.timeout = Google_Protobuf_Duration(seconds: 600)
         change(&script)
         return script
     }
@@ -113,7 +113,7 @@ final class LinkWorld: Sendable {
         description.displayName = key
         description.script = script
         description.interval = Google_Protobuf_Duration(seconds: seconds)
-        description.timeout = Google_Protobuf_Duration(seconds: 5)
+        description.timeout = Google_Protobuf_Duration(seconds: 60)
         return description
     }
 
@@ -236,7 +236,7 @@ final class Poller: Sendable {
             while !Task.isCancelled {
                 let problem: String?
                 do {
-                    let response = try daemon.connect(timeout: 5).request("GET", "/healthz")
+                    let response = try daemon.connect(timeout: 60).request("GET", "/healthz")
                     problem = response.status == 200 ? nil : "status \(response.status)"
                 } catch {
                     problem = "\(error)"
@@ -247,6 +247,8 @@ final class Poller: Sendable {
         }
         task.withLock { $0 = work }
     }
+
+    deinit { task.withLock { $0 }?.cancel() }
 
     private func note(_ problem: String?) {
         state.withLock { state in

@@ -39,7 +39,10 @@ import Testing
 
     @Test func aStaleSocketIsReplaced() async throws {
         let directory = try TemporaryDirectory()
-        close(try socketAt("\(directory.path)/http.sock", listening: true))
+        let descriptor = try socketAt("\(directory.path)/http.sock", listening: true)
+        // A child that another thread is about to start has it, too, until it executes its program.
+        shutdown(descriptor, Int32(SHUT_RD))
+        close(descriptor)
         let daemon = try DaemonProcess(directory: directory)
         #expect(try daemon.connect().request("GET", "/").status == 200)
     }

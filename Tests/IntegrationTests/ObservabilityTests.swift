@@ -8,6 +8,10 @@ import Testing
         let daemon = try DaemonProcess()
         let connection = try daemon.connect()
         func value(_ series: String) throws -> Double { try #require(try daemon.metric(series), "\(series)") }
+        // An answer may come before it is counted.
+        func expect(_ series: String, _ expected: Double) async throws {
+            try await eventually("\(series) is \(expected)") { try daemon.metric(series) == expected }
+        }
         let response = try connection.request("GET", "/debug/prometheus")
         #expect(response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8")
         for series in [
@@ -20,24 +24,24 @@ import Testing
         _ = try connection.run("printf 0123456789")
         _ = try connection.run("kill -9 $$")
         _ = try connection.run("exec sleep 1000", ["timeout_ms": 1])
-        #expect(try value("agent_processes_started_total") == 4)
-        #expect(try value("agent_processes_running") == 1)
+        try await expect("agent_processes_started_total", 4)
+        try await expect("agent_processes_running", 1)
         _ = try connection.signal(sleeper, "kill")
         _ = try connection.finish(sleeper)
-        #expect(try value("agent_processes_running") == 0)
+        try await expect("agent_processes_running", 0)
         for reason in ["exited", "signaled", "timeout", "killed_by_request"] {
-            #expect(try value("agent_processes_exited_total{reason=\"\(reason)\"}") == 1)
+            try await expect("agent_processes_exited_total{reason=\"\(reason)\"}", 1)
         }
-        #expect(try value("agent_process_captured_bytes_total") == 10)
-        try await eventually("the spool is counted") { try daemon.metric("agent_process_spool_bytes") == 10 }
+        try await expect("agent_process_captured_bytes_total", 10)
+        try await expect("agent_process_spool_bytes", 10)
         _ = try connection.request("GET", "/nowhere/at/all")
         _ = try connection.request("GET", "/")
-        #expect(try value(#"agent_http_requests_total{route="/",method="GET",status="200"}"#) == 1)
-        #expect(try value(#"agent_http_requests_total{route="none",method="GET",status="404"}"#) == 1)
+        try await expect(#"agent_http_requests_total{route="/",method="GET",status="200"}"#, 1)
+        try await expect(#"agent_http_requests_total{route="none",method="GET",status="404"}"#, 1)
         let route = "/api/v0/processes/{id}/output"
-        #expect(try value("agent_http_requests_total{route=\"\(route)\",method=\"GET\",status=\"200\"}") == 4)
-        #expect(try value("agent_http_request_duration_seconds_count{route=\"\(route)\"}") == 4)
-        #expect(try value("agent_http_request_duration_seconds_bucket{route=\"\(route)\",le=\"+Inf\"}") == 4)
+        try await expect("agent_http_requests_total{route=\"\(route)\",method=\"GET\",status=\"200\"}", 4)
+        try await expect("agent_http_request_duration_seconds_count{route=\"\(route)\"}", 4)
+        try await expect("agent_http_request_duration_seconds_bucket{route=\"\(route)\",le=\"+Inf\"}", 4)
         #expect(try value("agent_http_open_connections") >= 2)
         #expect(try value("process_resident_memory_bytes") > 1e6)
         #expect(try value("process_open_fds") > 5)

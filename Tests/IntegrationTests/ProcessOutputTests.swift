@@ -170,10 +170,23 @@ import Testing
         #expect(response.body.isEmpty)
     }
 
+    /// It writes no faster than the disk does: a spool that keeps a process waiting for long is given up.
     @Test func rawBeyondTheSpoolIsGone() throws {
-        let (_, connection) = try shared()
-        let limit = 64 << 20
-        let id = try connection.start("head -c \(limit + 10) /dev/zero")
+        let (daemon, _) = try shared()
+        let connection = try daemon.connect(timeout: 300)
+        let (limit, step) = (64 << 20, 4 << 20)
+        let link = "\(daemon.directory.path)/\(newChat())"
+        let id = try connection.start(
+            """
+            size=0
+            while [ $size -lt \(limit) ]; do
+                head -c \(step) /dev/zero
+                size=$((size + \(step)))
+                until [ "$(stat -Lc %s \(link) 2>/dev/null || echo 0)" -ge $size ]; do sleep 0.01; done
+            done
+            head -c 10 /dev/zero
+            """)
+        try #require(symlink("\(daemon.directory.path)/state/processes/\(id).out", link) == 0)
         #expect(try connection.finish(id)["total_bytes"] as? Int == limit + 10)
         let last = try raw(id, "?offset=\(limit - 5)")
         #expect(last.status == 206)

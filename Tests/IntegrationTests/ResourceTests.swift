@@ -22,7 +22,7 @@ import Testing
         )
         try run(1000)
         try await eventually("descriptors are closed") { ProcFS.descriptors(daemon.pid) <= before.descriptors }
-        #expect(ProcFS.threads(daemon.pid) <= before.threads)
+        try await eventually("threads of the burst have ended") { ProcFS.threads(daemon.pid) <= before.threads }
         #expect(ProcFS.residentKiB(daemon.pid) - before.memory < 8 << 10)
         #expect(ProcFS.children(of: daemon.pid).isEmpty)
         #expect(try connection.list("?limit=1000").count == 1000)
@@ -65,14 +65,14 @@ import Testing
         let refused = try connection.postStart(["command": "true"])
         #expect(refused.status == 429)
         #expect(refused.json["message"] as? String == "Too many running processes.")
-        #expect(ProcFS.threads(daemon.pid) <= threads + 2)
+        try await eventually("no thread is theirs") { ProcFS.threads(daemon.pid) <= threads + 2 }
         // One that ends makes room for one.
         _ = try connection.signal(ids[0], "kill")
         _ = try connection.finish(ids[0])
         #expect(try connection.run("true")["exit_code"] as? Int == 0)
         let begin = ContinuousClock.now
         #expect(try await daemon.stop() == 0)
-        #expect(begin.duration(to: .now) < .seconds(20))
+        #expect(begin.duration(to: .now) < .seconds(60))
         #expect(ProcFS.children(of: daemon.pid).isEmpty)
     }
 
@@ -135,13 +135,17 @@ import Testing
             return line.flatMap { Double($0.split(separator: " ")[1]) } ?? 0
         }
         #expect(try pauses() == 0)
+        let (before, begin) = (try cpuTicks(daemon.pid), ContinuousClock.now)
         let idle = try (0..<100).map { _ in try daemon.connect() }
         _ = try await daemon.logged("out of descriptors")
-        let (before, begin) = (try cpuTicks(daemon.pid), ContinuousClock.now)
-        try await eventually("it has tried again twice") { try pauses() >= 3 }
-        // Ticks are hundredths of a second; most of them are the looking above.
-        let seconds = Double(begin.duration(to: .now).components.seconds)
-        #expect(Double(try cpuTicks(daemon.pid) - before) < 50 * max(seconds, 1))
+        try await eventually("it has tried again twice") {
+            // Answering us costs it time, too.
+            poll(nil, 0, 50)
+            return try pauses() >= 3
+        }
+        let (ticks, seconds) = (try cpuTicks(daemon.pid) - before, begin.duration(to: .now) / .seconds(1))
+        // Ticks are hundredths of a second.
+        #expect(Double(ticks) < 50 * seconds)
         #expect(seconds >= 1, "it pauses a second at a time")
         withExtendedLifetime(idle) {}
     }

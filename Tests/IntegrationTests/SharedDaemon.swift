@@ -9,11 +9,12 @@ struct SharedDaemon: SuiteTrait, TestScoping {
     func provideScope(
         for test: Test, testCase: Test.Case?, performing function: @Sendable () async throws -> Void
     ) async throws {
-        let daemon = try DaemonProcess(tcp: true, logLevel: "debug")
+        // Its start blocks.
         try await withTaskExecutorPreference(BlockingExecutor.shared) {
+            let daemon = try DaemonProcess(tcp: true, logLevel: "debug")
             try await Self.$current.withValue(daemon) { try await function() }
+            #expect(try await daemon.stop() == 0)
         }
-        #expect(try await daemon.stop() == 0)
     }
 }
 
