@@ -55,18 +55,25 @@ final class AcceptGate: ChannelDuplexHandler {
         guard !paused else { return }
         paused = true
         pauses.increment()
-        try? context.channel.syncOptions?.setOption(.autoRead, value: false)
+        listen()
         context.eventLoop.assumeIsolated().scheduleTask(in: Self.pause) { [weak self] in
             guard let self else { return }
             self.paused = false
-            try? self.context?.channel.syncOptions?.setOption(.autoRead, value: true)
+            self.listen()
             self.resume()
         }
     }
 
     func setFull(_ full: Bool) {
+        guard self.full != full else { return }
         self.full = full
+        listen()
         resume()
+    }
+
+    /// Not reading on is not enough: a read is under way since the last connection, and would accept one more.
+    private func listen() {
+        try? context?.channel.syncOptions?.setOption(.autoRead, value: !full && !paused)
     }
 
     private func resume() {
