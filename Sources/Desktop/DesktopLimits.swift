@@ -43,6 +43,8 @@ public enum DesktopLimits {
     public static let helperBudget = Duration.seconds(10)
     /// How long a subcommand of portabledesktop may take, and the bytes it may print.
     public static let programBudget = Duration.seconds(10)
+    /// What it gets on top for each character that it types: at its pace of 12 ms a slow machine has nothing left.
+    public static let programPerCharacter = Duration.milliseconds(100)
     public static let programOutputBytes = 64 << 20
     /// Characters that it is told to type at once, at about 12 ms each, and steps of the wheel, at 100 ms each.
     public static let programTypes = 200

@@ -37,6 +37,15 @@ import Testing
         #expect(machine.exited(isLast: true) == .end(.corrupted))
     }
 
+    /// The time for its end passed while it was being started.
+    @Test func aRecorderThatComesTooLateIsKilled() {
+        var machine = machine("launching")
+        #expect(machine.stop() == .none)
+        #expect(machine.stopTimedOut() == .kill)
+        #expect(machine.launched() == .kill)
+        #expect(machine.exited(isLast: true) == .end(.failed))
+    }
+
     @Test func aRecorderThatEndsByItselfIsLookedAt() {
         var machine = machine("running")
         #expect(machine.exited(isLast: true) == .check)

@@ -41,10 +41,7 @@ final class ProgramDriver: DesktopDriver {
     func perform(_ action: DesktopAction) async throws -> ActionResult {
         try await turns.take()
         defer { turns.give() }
-        let (buttons, keys) = state.withLock { state in
-            state.interruption = nil
-            return (state.buttons, state.keys)
-        }
+        let (buttons, keys) = state.withLock { ($0.buttons, $0.keys) }
         do {
             return try await act(action)
         } catch {
@@ -81,6 +78,8 @@ final class ProgramDriver: DesktopDriver {
         await Task(executorPreference: program.patience.executor) { [self] in
             guard (try? await turns.take(first: true)) != nil else { return }
             defer { turns.give() }
+            // Only now: an action that got its turn in between has to end, too.
+            state.withLock { $0.interruption = nil }
             await letGo()
         }.value
     }
@@ -236,8 +235,10 @@ final class ProgramDriver: DesktopDriver {
         return try KeyCombination(action.text ?? "", shiftIsHeld: shiftIsHeld).keysyms.map { try Keysym.name($0) }
     }
 
-    private func key(_ what: String, _ arguments: [String]) async throws {
-        try await program.run("keyboard", what, arguments: arguments)
+    private func key(_ what: String, _ arguments: [String], characters: Int = 0) async throws {
+        try await program.run(
+            "keyboard", what, arguments: arguments,
+            within: DesktopLimits.programBudget + DesktopLimits.programPerCharacter * characters)
         try goOn()
     }
 
@@ -257,7 +258,9 @@ final class ProgramDriver: DesktopDriver {
     }
 
     private func type(_ text: String) async throws {
-        for piece in Self.pieces(text) { try await key("type", [piece]) }
+        for piece in Self.pieces(text) {
+            try await key("type", [piece], characters: piece.unicodeScalars.count)
+        }
     }
 
     /// Line ends as the program knows them, and no more at once than it types within its time.

@@ -275,11 +275,12 @@ final class Recording: Sendable {
         task { [self] in
             // It says nothing when it begins; only its file does, or, where it writes elsewhere first,
             // that it does not end.
-            let begin = context.clock.now()
-            while state.withLock({ $0.machine.phase == .starting }) {
+            let (begin, number) = (context.clock.now(), state.withLock { $0.attempt })
+            // The next recorder has a watcher of its own.
+            while state.withLock({ $0.machine.phase == .starting && $0.attempt == number }) {
                 let bytes = (try? await context.pool.run { [files] in files.videoBytes }) ?? 0
                 if bytes > 0 || context.clock.now() - begin >= limits.fallbackReady {
-                    return perform(state.withLock { $0.machine.firstFrame() })
+                    return perform(state.withLock { $0.attempt == number ? $0.machine.firstFrame() : .none })
                 }
                 guard (try? await context.clock.sleep(.milliseconds(50))) != nil else { return }
             }

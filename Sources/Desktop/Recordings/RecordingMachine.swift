@@ -92,8 +92,8 @@ struct RecordingMachine: Sendable, Equatable {
         case .launching:
             phase = .starting
             return .none
-        // Told to end in between.
-        case .stopping: return .interrupt
+        // Told to end in between; should its time for that be over already, it gets no other one.
+        case .stopping: return wasKilled ? .kill : .interrupt
         // Nobody waits for it any more, so nobody would end it.
         case .over: return .kill
         default: return .none
