@@ -3,6 +3,8 @@
 # the daemons, processes and deadlines of several targets together are more than two cores bear.
 # What failed is said again at the very end, where a log that was cut short still has it.
 set -u
+# More of them at once only wait for the cores, and their deadlines run meanwhile.
+export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH="${SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH:-8}"
 cd "$(dirname "$0")/.."
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
