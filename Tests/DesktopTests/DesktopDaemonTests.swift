@@ -4,7 +4,7 @@ import Glibc
 import Testing
 
 /// The desktop of the built daemon.
-@Suite struct DesktopDaemonTests {
+@Suite(.timeLimit(.minutes(15)), .blocking) struct DesktopDaemonTests {
     private static func environment(_ directory: TemporaryDirectory) -> [String: String] {
         mkdir("\(directory.path)/tmp", 0o700)
         return [

@@ -7,7 +7,7 @@ import Testing
 
 @testable import Desktop
 
-@Suite struct DesktopRouteTests {
+@Suite(.timeLimit(.minutes(15))) struct DesktopRouteTests {
     private static let vnc = "/api/v0/desktop/vnc"
     private static let viewer = "/api/v0/desktop/viewer"
     private static let upgrade = [

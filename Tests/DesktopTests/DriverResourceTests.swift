@@ -6,7 +6,7 @@ import Testing
 @testable import Desktop
 
 /// What a connection takes from the process, and what it does without. In processes of their own.
-@Suite(.timeLimit(.minutes(5))) struct DriverResourceTests {
+@Suite(.timeLimit(.minutes(15))) struct DriverResourceTests {
     private static func isMapped(_ library: String) -> Bool { ProcFS.text("/proc/self/maps").contains(library) }
 
     @Test func loadsEachLibraryAtItsFirstUse() async throws {

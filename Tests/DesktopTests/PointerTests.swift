@@ -5,7 +5,7 @@ import Testing
 @testable import Desktop
 
 /// Every pointer action, seen by other programs.
-@Suite(.timeLimit(.minutes(5))) struct PointerTests {
+@Suite(.timeLimit(.minutes(15))) struct PointerTests {
     @Test func movesToWhereItIsTold() async throws {
         try await withDesktop { xvnc, driver in
             #expect(driver.size == DesktopSize(width: 1280, height: 800))
@@ -118,7 +118,7 @@ import Testing
             try await driver.perform(json)
             var found = ""
             do {
-                try await eventually("the selection", within: .seconds(30)) {
+                try await eventually("the selection", within: .seconds(120)) {
                     found = (try? xvnc.run("timeout", "5", "xclip", "-o", "-selection", "primary")) ?? ""
                     return found == selection
                 }

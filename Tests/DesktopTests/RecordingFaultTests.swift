@@ -9,7 +9,7 @@ import Testing
 @testable import Desktop
 
 /// Recorders that misbehave, and the other recorder.
-@Suite(.serialized) struct RecordingFaultTests {
+@Suite(.serialized, .timeLimit(.minutes(15)), .blocking) struct RecordingFaultTests {
     /// Tells of a frame and ignores SIGINT.
     private static let stubborn = """
         trap '' INT
@@ -257,6 +257,19 @@ func withWorld(
     }
     try result.get()
     #expect(world.recorders.isEmpty)
+}
+
+/// Runs the tests of a suite on threads that may block.
+struct BlockingTests: SuiteTrait, TestScoping {
+    func provideScope(
+        for test: Test, testCase: Test.Case?, performing function: @Sendable () async throws -> Void
+    ) async throws {
+        try await withTaskExecutorPreference(BlockingExecutor.shared) { try await function() }
+    }
+}
+
+extension Trait where Self == BlockingTests {
+    static var blocking: Self { Self() }
 }
 
 /// Runs what blocks on a thread that may.

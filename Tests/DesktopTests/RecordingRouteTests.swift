@@ -7,7 +7,7 @@ import Testing
 @testable import Desktop
 
 /// The routes, over a real connection.
-@Suite(.serialized) struct RecordingRouteTests {
+@Suite(.serialized, .timeLimit(.minutes(15))) struct RecordingRouteTests {
     private static let base = "/api/v0/desktop/recording"
 
     private struct Part: Equatable {

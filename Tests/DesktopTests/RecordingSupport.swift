@@ -24,7 +24,7 @@ final class RecordedDisplay: Sendable {
         for descriptor in fds { _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC) }
         defer { close(fds[0]) }
         let line =
-            "exec Xtigervnc -displayfd 3 -geometry \(geometry) -depth 24 -SecurityTypes None -rfbport -1 "
+            "exec Xtigervnc -displayfd 3 -geometry \(geometry) -depth 24 -SecurityTypes None -rfbport -1 -noreset "
             + "-rfbunixpath \(directory.path)/rfb >\(directory.path)/log 2>&1"
         pid = try DaemonProcess.spawn(
             ["/bin/sh", "-c", line], ProcessInfo.processInfo.environment, descriptors: [fds[1]])
@@ -104,6 +104,7 @@ final class RecordingWorld: Sendable {
         reactor = try Reactor()
         _ = reactor.start()
         let executor = EventLoopTaskExecutor(group.next())
+        let isManual = clock is ManualClock
         let clock = AgentClock(clock)
         let log = log
         let logger = Logger(label: "test") { _ in log }
@@ -115,6 +116,8 @@ final class RecordingWorld: Sendable {
             environment: EnvironmentBuilder(base: ["PATH": path ?? "\(bin):/usr/bin:/bin", "HOME": directory.path]),
             fallback: fallback)
         configuration.limits = limits
+        // Real time also passes while nobody runs the recorder.
+        if !isManual { configuration.limits.start = .seconds(120) }
         manager = RecordingManager(
             configuration: configuration,
             provider: FixedDesktop(display: display?.display ?? ":none", failure: failure),

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Desktop
 
-@Suite(.timeLimit(.minutes(5))) struct ScreenshotTests {
+@Suite(.timeLimit(.minutes(15))) struct ScreenshotTests {
     /// RGB of a PNG, as another program reads it.
     private func pixels(_ png: [UInt8], _ directory: String) throws -> (DesktopSize, [UInt8]) {
         let file = "\(directory)/shot.png"

@@ -28,13 +28,24 @@ final class SessionWorld: Sendable {
     static let fixtures = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
         .deletingLastPathComponent().appendingPathComponent("Fixtures").path
 
+    /// Long enough for a machine that stands still at times; who is not silent never waits for so long.
+    static var patientLimits: SessionLimits {
+        var limits = SessionLimits()
+        limits.naming = .seconds(30)
+        limits.adoption = .seconds(60)
+        limits.probe = .seconds(60)
+        return limits
+    }
+
     /// - Parameters:
     ///   - fault: what `up` does wrong; see the fixture.
     ///   - directory: of an earlier world, whose life goes on in this one.
     ///   - hasProgram: false leaves portabledesktop out of PATH.
+    ///   - forward: lets the test move the session's clock.
     init(
         fault: String = "", environment more: [String: String] = [:], directory: TemporaryDirectory? = nil,
-        hasProgram: Bool = true, geometry: String = "640x480", limits: SessionLimits = SessionLimits(),
+        hasProgram: Bool = true, geometry: String = "640x480", limits: SessionLimits = SessionWorld.patientLimits,
+        forward: ForwardTime? = nil,
         connect: @escaping DesktopSession.DriverFactory = { try await PlainDriver.connect(to: $0.endpoint) }
     ) throws {
         let directory = try directory ?? TemporaryDirectory()
@@ -44,7 +55,8 @@ final class SessionWorld: Sendable {
         reactor = try Reactor()
         _ = reactor.start()
         executor = EventLoopTaskExecutor(group.next())
-        clock = AgentClock(EventLoopClock(group: group))
+        let real = EventLoopClock(group: group)
+        clock = forward.map { AgentClock(ForwardClock(time: $0, real: real)) } ?? AgentClock(real)
         var logger = Logger(label: "test") { [log] _ in log }
         logger.logLevel = .debug
         launcher = CommandLauncher(
@@ -140,6 +152,75 @@ func withWorld<T: Sendable>(_ world: SessionWorld, _ body: (SessionWorld) async 
     }
 }
 
+/// Waits until a world has left nothing. A look reads all of /proc, so there are few of them, on a thread
+/// that may block.
+func eventuallyNothingLeft(of world: SessionWorld, display: String? = nil) async throws {
+    try await offPool {
+        let deadline = ContinuousClock.now + .seconds(60)
+        while true {
+            // Looked at once more after a deadline that passed while nobody ran us.
+            let late = ContinuousClock.now >= deadline
+            let left = world.remains(display: display)
+            if left.isEmpty { return }
+            if late { throw DeadlineExceeded(what: "nothing is left, but there is \(left)") }
+            poll(nil, 0, 50)
+        }
+    }
+}
+
+/// How far a ``ForwardClock`` is ahead, and until when its users sleep.
+final class ForwardTime: Sendable {
+    private struct State {
+        var ahead = Duration.zero
+        var next = 0
+        var deadlines: [Int: ContinuousClock.Instant] = [:]
+    }
+
+    private let state = Mutex(State())
+
+    var now: ContinuousClock.Instant { ContinuousClock.now + state.withLock { $0.ahead } }
+
+    func advance(by duration: Duration) { state.withLock { $0.ahead += duration } }
+
+    /// Whether anybody is going to sleep for longer than that.
+    func sleeps(longerThan duration: Duration) -> Bool {
+        let limit = now + duration
+        return state.withLock { state in state.deadlines.values.contains { $0 > limit } }
+    }
+
+    fileprivate func enter(_ deadline: ContinuousClock.Instant) -> Int {
+        state.withLock { state in
+            state.next += 1
+            state.deadlines[state.next] = deadline
+            return state.next
+        }
+    }
+
+    fileprivate func leave(_ id: Int) { state.withLock { $0.deadlines[id] = nil } }
+}
+
+/// The real clock, which a test may move forward: what polls and what gives grace goes on as ever.
+struct ForwardClock: Clock {
+    typealias Duration = Swift.Duration
+    typealias Instant = ContinuousClock.Instant
+
+    let time: ForwardTime
+    let real: EventLoopClock
+
+    var now: Instant { time.now }
+    var minimumResolution: Duration { .nanoseconds(1) }
+
+    func sleep(until deadline: Instant, tolerance: Duration?) async throws {
+        let id = time.enter(deadline)
+        defer { time.leave(id) }
+        repeat {
+            // Short, as nobody tells when the time is moved.
+            let slice = min(.milliseconds(10), now.duration(to: deadline))
+            try await real.sleep(until: real.now + slice, tolerance: nil)
+        } while now < deadline
+    }
+}
+
 /// Keeps what is logged.
 final class MemoryLog: LogHandler {
     private let lines = Mutex<[String]>([])
@@ -169,7 +250,7 @@ final class PlainDriver: DesktopDriver {
     let size: DesktopSize
     private let connection: RawRFB
     // Apart from the threads on which test bodies block.
-    private static let threads = BlockingExecutor(threads: 4)
+    private static let threads = BlockingExecutor(threads: 16)
 
     init(_ connection: RawRFB) {
         self.connection = connection

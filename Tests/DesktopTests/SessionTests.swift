@@ -8,7 +8,7 @@ import Testing
 @testable import Desktop
 
 /// The session over real Xtigervnc and openbox.
-@Suite struct SessionTests {
+@Suite(.timeLimit(.minutes(15))) struct SessionTests {
     private static func failure(_ body: () async throws -> some Any) async -> DesktopError? {
         do {
             _ = try await body()
@@ -44,7 +44,7 @@ import Testing
             #expect(world.metrics.render().contains(#"agent_desktop_starts_total{result="started"} 1"#))
             return desktop.display
         }
-        try await eventually("nothing is left") { world.remains(display: display) == [] }
+        try await eventuallyNothingLeft(of: world, display: display)
         #expect(world.calls("up") == 1 && world.calls("down") == 0)
         #expect(await Self.failure { try await world.session.desktop() }?.code == .shuttingDown)
     }
@@ -72,7 +72,7 @@ import Testing
             let error = await Self.failure { try await world.session.desktop() }
             #expect(error?.code == .failed && error?.message == "Failed to start the desktop.")
             #expect(error?.detail?.contains("without a password") ?? false)
-            #expect(world.remains() == [])
+            try await eventuallyNothingLeft(of: world)
             #expect(world.session.health?.degrades ?? false)
         }
     }
@@ -91,7 +91,7 @@ import Testing
         let world = try SessionWorld(hasProgram: false)
         symlink("\(SessionWorld.fixtures)/portabledesktop", "\(world.directory.path)/none/portabledesktop")
         try await withWorld(world) { world in _ = try await world.session.desktop() }
-        #expect(world.remains() == [])
+        try await eventuallyNothingLeft(of: world)
     }
 
     @Test(arguments: [
@@ -102,7 +102,7 @@ import Testing
         try await withWorld(SessionWorld(fault: fault)) { world in
             let error = await Self.failure { try await world.session.desktop() }
             #expect(error?.code == .failed && error?.detail?.contains(detail) ?? false, "\(error?.detail ?? "")")
-            #expect(world.remains() == [])
+            try await eventuallyNothingLeft(of: world)
             #expect(world.session.health?.text.contains("the last start failed") ?? false)
             // The next use tries again.
             _ = await Self.failure { try await world.session.desktop() }
@@ -112,16 +112,22 @@ import Testing
 
     @Test(arguments: ["hang", "stubborn", "hangup"])
     func aProgramThatHangsIsEnded(fault: String) async throws {
-        var limits = SessionLimits()
-        limits.start = .seconds(3)
+        var limits = SessionWorld.patientLimits
+        limits.start = .seconds(600)
         limits.upGrace = .milliseconds(200)
-        try await withWorld(SessionWorld(fault: fault, limits: limits)) { world in
+        let time = ForwardTime()
+        try await withWorld(SessionWorld(fault: fault, limits: limits, forward: time)) { world in
             let first = Task { await Self.failure { try await world.session.desktop() } }
-            try await eventually("up runs") { world.calls("up") == 1 }
-            #expect(world.session.current == nil)
+            // The last thing that each of them does.
+            try await eventually("up hangs") {
+                world.processes().contains { ProcFS.text("/proc/\($0)/cmdline") == "sleep\0100000\0" }
+            }
+            try await eventually("its time runs") { time.sleeps(longerThan: .seconds(60)) }
+            #expect(world.calls("up") == 1 && world.session.current == nil)
+            time.advance(by: limits.start)
             let error = await first.value
-            #expect(error?.detail?.contains("did not finish within 3 s") ?? false, "\(error?.detail ?? "")")
-            #expect(world.remains() == [])
+            #expect(error?.detail?.contains("did not finish within 600 s") ?? false, "\(error?.detail ?? "")")
+            try await eventuallyNothingLeft(of: world)
         }
     }
 
@@ -133,7 +139,7 @@ import Testing
             if fault == "tcp" { #expect(desktop.endpoint == .tcp(host: "127.0.0.1", port: desktop.vncPort)) }
             _ = try await world.session.perform(Self.click)
         }
-        #expect(world.remains() == [])
+        try await eventuallyNothingLeft(of: world)
     }
 
     @Test func aDirectoryOfTheUsersIsNotRemoved() async throws {
@@ -154,15 +160,23 @@ import Testing
     }
 
     @Test func aServerThatNeverAnswersIsGivenUp() async throws {
-        var limits = SessionLimits()
-        limits.start = .seconds(4)
-        let world = try SessionWorld(limits: limits) { _ in
-            try await withUnsafeThrowingContinuation { (_: UnsafeContinuation<any DesktopDriver, any Error>) in }
+        var limits = SessionWorld.patientLimits
+        limits.start = .seconds(600)
+        let time = ForwardTime()
+        let isAsked = Atomic(false)
+        let world = try SessionWorld(limits: limits, forward: time) { _ in
+            isAsked.store(true, ordering: .relaxed)
+            return try await withUnsafeThrowingContinuation { (_: UnsafeContinuation<any DesktopDriver, any Error>) in }
         }
         try await withWorld(world) { world in
-            let error = await Self.failure { try await world.session.desktop() }
+            let start = Task { await Self.failure { try await world.session.desktop() } }
+            try await eventually("the server is asked, and its time runs") {
+                isAsked.load(ordering: .relaxed) && time.sleeps(longerThan: .seconds(60))
+            }
+            time.advance(by: limits.start)
+            let error = await start.value
             #expect(error?.detail?.contains("did not answer in time") ?? false)
-            #expect(world.remains() == [])
+            try await eventuallyNothingLeft(of: world)
         }
     }
 
@@ -209,7 +223,7 @@ import Testing
                 }
             }
         }
-        #expect(world.remains() == [])
+        try await eventuallyNothingLeft(of: world)
     }
 
     /// Nor does it leave its display's socket, when nobody takes the number again.
@@ -220,13 +234,13 @@ import Testing
             kill(try world.xvnc(), SIGKILL)
             return desktop.display
         }
-        try await eventually("nothing is left") { world.remains(display: display) == [] }
+        try await eventuallyNothingLeft(of: world, display: display)
     }
 
     @Test func aStoppedServerIsKilledAndReplaced() async throws {
-        var limits = SessionLimits()
+        var limits = SessionWorld.patientLimits
         limits.probeAfter = .zero
-        limits.probe = .seconds(2)
+        limits.probe = .seconds(8)
         let world = try SessionWorld(limits: limits)
         try await withWorld(world) { world in
             _ = try await world.session.desktop()
@@ -240,7 +254,7 @@ import Testing
             #expect(!ProcFS.runs(old))
             #expect(world.log.text.contains("why=it answers no more"))
         }
-        #expect(world.remains() == [])
+        try await eventuallyNothingLeft(of: world)
     }
 
     @Test func aLongActionIsNotTakenForSilence() async throws {
@@ -261,7 +275,7 @@ import Testing
             func releaseAll() async {}
             func close() async {}
         }
-        var limits = SessionLimits()
+        var limits = SessionWorld.patientLimits
         limits.probeAfter = .zero
         let busy = Busy()
         try await withWorld(SessionWorld(limits: limits, connect: { _ in busy })) { world in
@@ -278,8 +292,13 @@ import Testing
     @Test func theEndOfTheWindowManagerIsWorthKnowing() async throws {
         try await withWorld(SessionWorld()) { world in
             _ = try await world.session.desktop()
-            let openbox = try #require(
-                world.processes().first { ProcFS.text("/proc/\($0)/comm").hasPrefix("openbox") })
+            // A process is told of before it is the window manager.
+            var found: pid_t?
+            try await eventually("a window manager") {
+                found = world.processes().first { ProcFS.text("/proc/\($0)/comm").hasPrefix("openbox") }
+                return found != nil
+            }
+            let openbox = try #require(found)
             #expect(world.session.health == nil)
             kill(openbox, SIGKILL)
             try await eventually("it is gone") { !ProcFS.runs(openbox) }
@@ -304,7 +323,7 @@ import Testing
             #expect(world.log.text.contains("adopted the desktop"))
             #expect(world.metrics.render().contains(#"agent_desktop_starts_total{result="adopted"} 1"#))
         }
-        try await eventually("nothing is left") { second.remains(display: desktop.display) == [] }
+        try await eventuallyNothingLeft(of: second, display: desktop.display)
     }
 
     @Test(arguments: [SIGKILL, SIGSTOP])
@@ -314,7 +333,7 @@ import Testing
         let old = try first.xvnc()
         await first.abandon()
         kill(old, signal)
-        var limits = SessionLimits()
+        var limits = SessionWorld.patientLimits
         limits.adoption = .seconds(1)
         limits.stopGrace = .milliseconds(500)
         let second = try SessionWorld(directory: first.directory, limits: limits)
@@ -323,7 +342,7 @@ import Testing
             #expect(world.calls("up") == 2 && !ProcFS.runs(old))
             #expect(directoryEntries("\(world.directory.path)/tmp").count == 1)
         }
-        try await eventually("nothing is left") { second.remains(display: display) == [] }
+        try await eventuallyNothingLeft(of: second, display: display)
     }
 
     @Test(arguments: [false, true]) func oneThatNobodyUsesInThisLifeGoesWithIt(wasKilled: Bool) async throws {
@@ -334,7 +353,7 @@ import Testing
         if wasKilled { kill(old, SIGKILL) }
         let second = try SessionWorld(directory: first.directory)
         await second.stop()
-        try await eventually("nothing is left") { second.remains(display: desktop.display) == [] }
+        try await eventuallyNothingLeft(of: second, display: desktop.display)
     }
 
     @Test func aServerWithoutARecordIsFoundByItsSocket() async throws {
@@ -348,7 +367,7 @@ import Testing
             _ = try await world.session.desktop()
             #expect(world.calls("up") == 2 && !ProcFS.runs(old))
         }
-        #expect(second.processes().isEmpty)
+        try await eventually("no process is left") { second.processes().isEmpty }
         let left = { second.remains(display: display).filter { $0.hasPrefix("/tmp/.X") } }
         try await eventually("no trace of the display") { left() == [] }
     }
@@ -382,12 +401,12 @@ import Testing
         world.session.beginShutdown()
         #expect(await waiting.value?.code == .shuttingDown)
         await world.stop()
-        #expect(ContinuousClock.now - began < .seconds(20))
-        #expect(world.remains() == [])
+        #expect(ContinuousClock.now - began < .seconds(120))
+        try await eventuallyNothingLeft(of: world)
     }
 
     @Test func aServerThatIgnoresTheEndIsKilled() async throws {
-        var limits = SessionLimits()
+        var limits = SessionWorld.patientLimits
         limits.stopGrace = .milliseconds(300)
         let world = try SessionWorld(limits: limits)
         _ = try await world.session.desktop()
@@ -395,7 +414,7 @@ import Testing
         kill(xvnc, SIGSTOP)
         await world.stop()
         #expect(!ProcFS.runs(xvnc))
-        #expect(world.remains() == [])
+        try await eventuallyNothingLeft(of: world)
     }
 
     @Test func recordingsEndWhileTheDesktopStillRuns() async throws {
@@ -406,6 +425,6 @@ import Testing
         await world.session.shutdown(recordings: { _ = ran.set(ProcFS.runs(xvnc)) })
         #expect(await ran.value)
         await world.abandon()
-        #expect(world.remains() == [])
+        try await eventuallyNothingLeft(of: world)
     }
 }

@@ -19,6 +19,8 @@ final class Xvnc: Sendable {
     var socket: String { "\(directory.path)/rfb" }
     var endpoint: RFBEndpoint { .unix(socket) }
     private let programs = Mutex<[pid_t]>([])
+    // Apart from the threads on which test bodies block.
+    private static let helpers = BlockingExecutor(threads: 2)
 
     init(_ geometry: String = "1280x800", arguments: [String] = []) throws {
         directory = try TemporaryDirectory()
@@ -83,7 +85,7 @@ final class Xvnc: Sendable {
             to: endpoint,
             RFBDriver.Options(
                 display: display, commands: commands, environment: ["PATH": "/usr/bin:/bin"],
-                executor: BlockingExecutor.shared, isFresh: isFresh,
+                executor: Self.helpers, isFresh: isFresh,
                 budget: .seconds(30), usesClipboardMessages: hasClipboard))
     }
 
@@ -148,7 +150,7 @@ struct Terminal: Sendable {
     func receives(_ expected: String) async throws {
         do {
             // More would be wrong, too.
-            try await eventually("the text", within: .seconds(30)) { text.utf8.count >= expected.utf8.count }
+            try await eventually("the text", within: .seconds(120)) { text.utf8.count >= expected.utf8.count }
         } catch {}
         let found = text
         guard !found.utf8.elementsEqual(expected.utf8) else { return }
