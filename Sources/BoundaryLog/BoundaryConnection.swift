@@ -60,6 +60,8 @@ final class BoundaryConnection: ChannelDuplexHandler {
     private var codec = FrameCodec()
     private var bad = 0
     private var reads = 0
+    /// Whether a read is put off until the disk has caught up.
+    private var readWaits = false
     /// Looks left, 2 ms apart, before it is read although the disk is behind.
     private var patience = Limits.pauseMilliseconds / 2
 
@@ -98,9 +100,11 @@ final class BoundaryConnection: ChannelDuplexHandler {
     func read(context: ChannelHandlerContext) {
         guard intake.isCrowded else {
             patience = Limits.pauseMilliseconds / 2
+            readWaits = false
             return context.read()
         }
-        guard patience > 0 else { return context.read() }
+        readWaits = patience > 0
+        guard readWaits else { return context.read() }
         patience -= 1
         let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
         context.eventLoop.scheduleTask(in: .milliseconds(2)) {
@@ -118,7 +122,10 @@ final class BoundaryConnection: ChannelDuplexHandler {
         let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
         context.eventLoop.scheduleTask(in: .milliseconds(10)) {
             let (handler, context) = bound.value
-            if handler.reads == seen || turns == 0 {
+            if handler.readWaits {
+                // It is we who are silent. That ends, see patience.
+                handler.drain(context, seen: seen, turns: turns)
+            } else if handler.reads == seen || turns == 0 {
                 context.close(promise: nil)
             } else {
                 handler.drain(context, seen: handler.reads, turns: turns - 1)

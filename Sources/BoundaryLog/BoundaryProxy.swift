@@ -88,7 +88,9 @@ public final class BoundaryProxy: Service {
         await withTaskCancellationOrGracefulShutdownHandler {
             try? await server.closeFuture.get()
         } onCancelOrGracefulShutdown: {
-            server.close(promise: nil)
+            // Nobody finds it any more; who has connected already is accepted first, and read.
+            listener.remove()
+            server.eventLoop.scheduleTask(in: .milliseconds(Limits.acceptMilliseconds)) { server.close(promise: nil) }
         }
         let channels = state.withLock { state in
             state.closed = true

@@ -10,6 +10,8 @@ public enum Limits {
     public static let connections = 1_024
     /// Connections that may wait to be accepted; a unix socket refuses more (EAGAIN).
     public static let backlog: Int32 = 1_024
+    /// Milliseconds for which connections that wait are accepted when the proxy stops.
+    public static let acceptMilliseconds: Int64 = 20
     /// Times, 10 ms apart, that a connection is looked at while the proxy stops; it is closed when
     /// nothing came in between, and at the last.
     public static let drainTurns = 50

@@ -254,6 +254,32 @@ func withProxy(
         }
     }
 
+    /// A reader that waits for the disk is not one that has nothing to read.
+    @Test func whatWaitsForTheDiskIsReadAtTheEnd() async throws {
+        let directory = try TemporaryDirectory()
+        var configuration = TestQueue.configuration(directory)
+        configuration.maximumStagedBytes = 256 << 10
+        configuration.commitInterval = .milliseconds(30)
+        let test = try TestQueue(configuration)
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let path = "\(directory.path)/audit.sock"
+        let proxy = BoundaryProxy(
+            configuration: .init(path: path), queue: test.queue, group: group, metrics: test.metrics,
+            logger: test.logger)
+        try proxy.bind()
+        let run = Task { try await proxy.run() }
+        let writer = try RawConnection(unix: path)
+        var bytes = Data()
+        for number in 0..<1_000 { bytes += frame(request("s", number, padding: 900)) }
+        try writer.send(bytes)
+        run.cancel()
+        try await run.value
+        try await eventually("all is there") { test.queue.status.batches == 1_000 }
+        #expect(test.queue.status.dropped == 0)
+        await test.queue.close()
+        try await group.shutdownGracefully()
+    }
+
     @Test func whatWasWrittenIsReadAtTheEnd() async throws {
         let directory = try TemporaryDirectory()
         let test = try TestQueue(TestQueue.configuration(directory))
@@ -269,11 +295,16 @@ func withProxy(
         var bytes = Data()
         for number in 0..<200 { bytes += frame(request("s", number, padding: 300)) }
         try writer.send(bytes)
+        // Some that nobody has accepted yet, one of them gone again.
+        let late = try (0..<20).map { _ in try RawConnection(unix: path) }
+        for (number, writer) in late.enumerated() { try writer.send(Data(frame(request("late", number)))) }
+        try RawConnection(unix: path).send(Data(frame(request("gone", 1))))
         run.cancel()
         try await run.value
+        #expect(throws: RawConnection.Failure.self) { try RawConnection(unix: path) }
         await test.queue.close()
         let second = try TestQueue(TestQueue.configuration(directory))
-        try await eventually("opened") { second.queue.status.batches == 200 }
+        try await eventually("opened") { second.queue.status.batches == 221 }
         await second.queue.close()
         try await group.shutdownGracefully()
     }
