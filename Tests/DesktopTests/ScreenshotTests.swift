@@ -1,6 +1,7 @@
 import AgentTestSupport
 import CDesktop
 import Foundation
+import Glibc
 import Testing
 
 @testable import Desktop
@@ -53,6 +54,33 @@ import Testing
             #expect(cursor.count > 20)
             #expect(cursor.map(\.x).min().map { abs($0 - 20) <= 2 } == true)
             #expect(cursor.map(\.y).min().map { abs($0 - 30) <= 2 } == true)
+        }
+    }
+
+    /// A picture that nobody waits for any more leaves a request without its answer: that must not pass for the
+    /// answer to the next one.
+    @Test func anInterruptedPictureLeavesTheNextOneAlone() async throws {
+        try await withDesktop { xvnc, driver in
+            let directory = try TemporaryDirectory()
+            for round in 0..<10 {
+                kill(xvnc.pid, SIGSTOP)
+                let picture = Task { try await driver.perform(#"{"action":"screenshot"}"#) }
+                // Mostly long enough for the request to lie in the socket of the server that stands still.
+                var looks = 0
+                try await eventually("some milliseconds are over") {
+                    looks += 1
+                    return looks > 4
+                }
+                picture.cancel()
+                await #expect(throws: CancellationError.self) { try await picture.value }
+                kill(xvnc.pid, SIGCONT)
+                try xvnc.run("xsetroot", "-solid", "#00\(10 + round)ff")
+                let next = try await driver.perform(#"{"action":"screenshot"}"#)
+                let (size, bytes) = try pixels(try #require(next.screenshot), directory.path)
+                let color: [UInt8] = [0, try #require(UInt8("\(10 + round)", radix: 16)), 0xff]
+                #expect(size == DesktopSize(width: 1280, height: 800) && Array(bytes.prefix(3)) == color)
+                #expect(Array(bytes.suffix(3)) == color)
+            }
         }
     }
 

@@ -27,6 +27,8 @@ final class RFBLink {
     let inbox: RFBInbox
     private var lastFence: UInt32 = 0
     private var probes: [(probe: RFBInbox.Probe, mark: Mark)] = []
+    /// A request may have been left without its answer.
+    private var awaitsUpdate = false
     private var resizes: UInt64
     private var clipboardAsks: UInt64 = 0
     /// What a program gets that pastes. A server that remembers it asks once.
@@ -205,9 +207,18 @@ final class RFBLink {
     /// As a fence, and the screen's size and the pointer's position are the present ones, as far as the
     /// server tells them: it does with updates only.
     func sync() throws {
+        // What comes first may be the answer to a request that an interruption left; what comes next is of the
+        // time after this one began.
+        if awaitsUpdate { try update() }
+        try update()
+    }
+
+    private func update() throws {
         let count = told.updates
+        awaitsUpdate = true
         try request(changed: false, DesktopSize(width: 1, height: 1))
         try wait(until: .now + DesktopLimits.answerBudget) { told.updates != count }
+        awaitsUpdate = false
     }
 
     private func request(changed: Bool, _ size: DesktopSize) throws {
@@ -249,6 +260,7 @@ final class RFBLink {
         let before = told
         let whole = UInt64(size.width) * UInt64(size.height)
         var seen = before.updates
+        awaitsUpdate = true
         try request(changed: false, size)
         let deadline = ContinuousClock.now + DesktopLimits.answerBudget
         while true {
@@ -256,7 +268,10 @@ final class RFBLink {
                 told.resizes != before.resizes || told.pixels >= whole || told.updates != seen
             }
             if told.resizes != before.resizes { return false }
-            if told.pixels >= whole { return true }
+            if told.pixels >= whole {
+                awaitsUpdate = false
+                return true
+            }
             seen = told.updates
             // The size alone may come first, and uses up the request; the pixels are marked as changed.
             if told.pixels == 0 { try request(changed: true, size) }
