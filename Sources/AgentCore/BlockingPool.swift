@@ -17,6 +17,8 @@ public final class BlockingPool: Sendable {
     /// How long a call has waited when a thread of the reserve may take it, in milliseconds. It may take
     /// twice as long until one does.
     public static let patienceMilliseconds = 250
+    /// Looks, one patience apart, that find no call waiting until the thread that looks ends.
+    private static let quietLooks = 4
 
     private struct Job: Sendable {
         var id: UInt64
@@ -178,12 +180,12 @@ public final class BlockingPool: Sendable {
 
     /// Looks for calls that have waited for long and becomes a thread like the others when there is one.
     private func standBy() {
-        var rounds = 0
+        var quiet = 0
         while true {
             // Being woken would cost a context switch for each call.
             var time = timespec(tv_sec: patience / 1_000, tv_nsec: patience % 1_000 * 1_000_000)
             nanosleep(&time, nil)
-            rounds += 1
+            quiet += 1
             enum Turn { case look, work, workAndReplace, end }
             let turn = state.withLock { state -> Turn in
                 // The one that works also knows how to end.
@@ -192,12 +194,12 @@ public final class BlockingPool: Sendable {
                     return .work
                 }
                 if let first = state.jobs.first {
-                    rounds = 0
+                    quiet = 0
                     guard Self.milliseconds - first.since >= Int64(patience), state.idle == 0 else { return .look }
                     state.hasStandby = false
                     return state.jobs.count > 1 && wantsStandby(&state) ? .workAndReplace : .work
                 }
-                guard rounds >= 4 else { return .look }
+                guard quiet >= Self.quietLooks else { return .look }
                 state.hasStandby = false
                 state.threads -= 1
                 return .end

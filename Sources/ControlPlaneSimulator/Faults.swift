@@ -68,12 +68,12 @@ struct FaultTable: Sendable {
 
     mutating func takeDial() -> ConnectionFault? { Self.take(from: &dials) }
 
-    mutating func clear(rpc: String) { calls[rpc] = nil }
     /// nil when a plan is for ever.
     var dialsLeft: Int? {
         dials.contains { $0.left == nil } ? nil : dials.reduce(0) { $0 + ($1.left ?? 0) }
     }
 
+    mutating func clear(rpc: String) { calls[rpc] = nil }
     mutating func clearDials() { dials = [] }
 
     private static func append<Fault>(_ plan: Plan<Fault>, to queue: inout Deque<Plan<Fault>>) {

@@ -1,4 +1,5 @@
 import AgentCore
+import AgentTestSupport
 import CPlatform
 import DRPC
 import Foundation

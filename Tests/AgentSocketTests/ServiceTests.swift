@@ -1,3 +1,4 @@
+import AgentTestSupport
 import DRPC
 import Foundation
 import NIOCore

@@ -140,8 +140,3 @@ final class RawClient: Sendable {
 
     static func hex(_ bytes: [UInt8]) -> String { bytes.map { String(format: "%02x", $0) }.joined() }
 }
-
-/// The one of AgentTestSupport, for all files of this module.
-func eventually(_ what: String, _ condition: () async throws -> Bool) async throws {
-    try await AgentTestSupport.eventually(what, within: .seconds(60), condition)
-}

@@ -1,3 +1,4 @@
+import AgentTestSupport
 import CPlatform
 import Foundation
 import Synchronization

@@ -1,4 +1,5 @@
 import AgentProto
+import AgentTestSupport
 import DRPC
 import Foundation
 import NIOCore
