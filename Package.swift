@@ -422,6 +422,7 @@ let package = Package(
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "HTTPTypes", package: "swift-http-types"),
             ],
+            exclude: ["Vectors"],
             swiftSettings: strict
         ),
         .testTarget(

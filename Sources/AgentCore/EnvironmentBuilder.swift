@@ -12,13 +12,14 @@ import Synchronization
 /// manifest, which ``update(_:)`` brings; until then children get the daemon's own environment, and one
 /// warning says so.
 public final class EnvironmentBuilder: Sendable {
-    /// Variables that steer the daemon itself and mean nothing, or harm, in a child: the priority
-    /// settings (spec: process API) and systemd's descriptors and watchdog, which name our pid.
+    /// systemd's descriptors and watchdog, which name our pid and mean nothing, or harm, in a child.
     public static let daemonOnly: Set<String> = [
-        "CODER_PROC_PRIO_MGMT", "CODER_PROC_NICE_SCORE", "CODER_PROC_OOM_SCORE",
         "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_USEC", "WATCHDOG_PID",
         "INVOCATION_ID", "JOURNAL_STREAM",
     ]
+    /// What the names of the variables begin with that steer how the daemon starts children (spec:
+    /// process API, priority). Children get none, unless a request sets it.
+    public static let settingPrefix = "CODER_PROC_"
     /// Names the chat of the request that started a process.
     public static let chatVariable = "CODER_CHAT_ID"
     /// What a PATH is put in front of when there is none.
@@ -39,11 +40,11 @@ public final class EnvironmentBuilder: Sendable {
     private let state = Mutex(State())
 
     /// - Parameters:
-    ///   - base: the daemon's own environment; ``daemonOnly`` names are left out.
+    ///   - base: the daemon's own environment; ``daemonOnly`` names and its settings are left out.
     ///   - agent: nil without a control plane.
     ///   - logger: gets the warnings; never a value.
     public init(base: [String: String], agent: AgentLayer? = nil, logger: Logger? = nil) {
-        self.base = base.filter { !Self.daemonOnly.contains($0.key) }
+        self.base = base.filter { !Self.daemonOnly.contains($0.key) && !Self.isSetting($0.key) }
         self.agent = agent
         self.logger = logger ?? Logger(label: "environment") { _ in SwiftLogNoOpLogHandler() }
     }
@@ -86,11 +87,13 @@ public final class EnvironmentBuilder: Sendable {
         // The names above are the control plane's to set, whatever the daemon was started with.
         result.merge(base) { agents, _ in agents }
         let below = result
-        for (name, value) in manifest.variables.reveal() {
+        for (name, value) in manifest.variables.reveal() where !Self.isSetting(name) {
             let expanded = Self.expand(value) { below[$0] }
             if accept(name, expanded, "the manifest's environment_variables, expanded") { result[name] = expanded }
         }
-        for secret in manifest.secrets { result[secret.name] = secret.value.reveal() }
+        for secret in manifest.secrets where !Self.isSetting(secret.name) {
+            result[secret.name] = secret.value.reveal()
+        }
         result["GIT_ASKPASS"] = agent.executable
         if let directory = agent.scriptBinDirectory {
             let path = result["PATH"] ?? Self.defaultPath
@@ -98,6 +101,8 @@ public final class EnvironmentBuilder: Sendable {
         }
         return result
     }
+
+    private static func isSetting(_ name: String) -> Bool { name.hasPrefix(settingPrefix) }
 
     private func accept(_ name: String, _ value: String, _ origin: String) -> Bool {
         guard name.utf8.count + value.utf8.count <= Self.maximumVariable else {

@@ -12,16 +12,31 @@ public enum ListeningSockets {
     }
 
     /// Where the port, or any other that the process listens on, can be reached from other machines.
-    public static func exposed(port: Int, of pid: Int32) -> [Listener] {
-        let own = inodes(of: pid)
-        return all(of: pid).filter { !$0.isLoopback && ($0.port == port || own.contains($0.inode)) }
+    /// - Throws: as ``all(of:in:)``: what cannot be read must not pass for "nowhere".
+    public static func exposed(port: Int, of pid: Int32, in procfs: String = "/proc") throws(CoreError) -> [Listener] {
+        let own = inodes(of: pid, in: procfs)
+        return try all(of: pid, in: procfs).filter { !$0.isLoopback && ($0.port == port || own.contains($0.inode)) }
     }
 
     /// The listening TCP sockets in the network namespace of a process.
-    public static func all(of pid: Int32) -> [Listener] {
-        ["tcp", "tcp6"].flatMap { name in
-            table(readTextFile("/proc/\(pid)/net/\(name)") ?? readTextFile("/proc/net/\(name)") ?? "")
+    /// - Parameters:
+    ///   - process: a name below `procfs`: a pid or `self`. Where its tables cannot be read, those of this
+    ///     process are taken.
+    ///   - procfs: where proc is mounted.
+    /// - Throws: ``CoreError`` when a table cannot be read; a kernel without IPv6 has no `tcp6`.
+    public static func all(
+        of process: some CustomStringConvertible, in procfs: String = "/proc"
+    ) throws(CoreError) -> [Listener] {
+        var result: [Listener] = []
+        for name in ["tcp", "tcp6"] {
+            let path = "\(procfs)/net/\(name)"
+            if let text = readTextFile("\(procfs)/\(process)/net/\(name)") ?? readTextFile(path) {
+                result += table(text)
+            } else if name == "tcp" || access(path, F_OK) == 0 {
+                throw CoreError(.invalid, "cannot read \(path), which lists the listening sockets; is /proc mounted?")
+            }
         }
+        return result
     }
 
     /// What listens in the text of such a table.

@@ -85,9 +85,7 @@ public struct UnixListener: Sendable {
         case -ENOENT:
             return
         case let failure:
-            throw CoreError(
-                .pathOccupied, "cannot tell whether \(path) is in use: \(errnoText(-failure))",
-                cause: CoreError.system(failure, "connect"))
+            throw CoreError(.pathOccupied, "cannot tell whether \(path) is in use: \(errnoText(-failure))")
         }
     }
 }
@@ -127,6 +125,15 @@ public func createDirectories(_ path: String, mode: mode_t) throws {
     guard mkdir(path, mode) == 0 || errno == EEXIST else {
         throw CoreError.system(errno, "cannot create directory \(path)")
     }
+}
+
+/// What lets other users put something of theirs in the place of a file in the directory, as the end of a
+/// sentence; nil when nothing does. In a directory with the sticky bit, such as /tmp, they cannot.
+public func sharingProblem(ofDirectory path: String) -> String? {
+    var info = stat()
+    guard stat(path, &info) == 0 else { return nil }
+    if info.st_uid != geteuid(), info.st_uid != 0 { return "belongs to uid \(info.st_uid)" }
+    return info.st_mode & 0o022 != 0 && info.st_mode & S_ISVTX == 0 ? "is writable by other users" : nil
 }
 
 /// Refuses a directory that somebody else could use against us: it must be a real directory, owned

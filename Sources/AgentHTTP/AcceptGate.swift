@@ -3,8 +3,8 @@ import Glibc
 import Logging
 import NIOCore
 
-/// In front of a listening socket: pauses accepting while ``HTTPLimits/connections`` are open, and for
-/// a second at a time while the process is out of descriptors.
+/// In front of a listening socket: pauses accepting while ``HTTPLimits/connections`` are open and all of them
+/// busy, and for a second at a time while the process is out of descriptors.
 ///
 /// NIO's own back-off is not enough: after a failed accept the listener stays registered, so a
 /// waiting connection wakes the loop for ever. Switching `autoRead` off takes it out of the set.

@@ -30,16 +30,31 @@ public struct AccessPolicy: Sendable {
     }
 
     /// Why the request is refused, or nil when it may go on.
-    public func refusal(of head: HTTPRequest, from connection: ConnectionInfo) -> HTTPProblem? {
+    /// - Parameters:
+    ///   - targetHost: the host of a target in absolute form; it must be right as well as `Host`.
+    ///   - hasBody: a body follows.
+    ///   - takesQueryToken: the request asks for a WebSocket of a route that has one, so that a browser
+    ///     that sends it can put the token nowhere but in the query.
+    public func refusal(
+        of head: HTTPRequest, from connection: ConnectionInfo, targetHost: String? = nil, hasBody: Bool = false,
+        takesQueryToken: Bool = false
+    ) -> HTTPProblem? {
         if case .unix(_, let uid) = connection.transport, uid != ownUID, uid != 0 {
             return HTTPProblem(.forbidden, "This socket serves uid \(ownUID) and root only.")
         }
-        if let origin = head.headerFields[.origin], !Self.isSameOrigin(origin, host: head.authority) {
+        let hosts = [head.authority] + (targetHost.map { [$0] } ?? [])
+        if let origin = head.headerFields[.origin], !hosts.allSatisfy({ Self.isSameOrigin(origin, host: $0) }) {
             return HTTPProblem(.forbidden, "Requests from other origins are refused.")
         }
         guard case .tcp(let localHost, _) = connection.transport else { return nil }
-        if let problem = hostProblem(head.authority, localHost: localHost) { return problem }
-        return tokenProblem(head)
+        for host in hosts {
+            if let problem = hostProblem(host, localHost: localHost) { return problem }
+        }
+        if let problem = tokenProblem(head, takesQueryToken) { return problem }
+        // A page of another site can send a body without a type; a unix socket is out of its reach.
+        guard hasBody, head.headerFields[.contentType] == nil else { return nil }
+        return HTTPProblem(
+            .unsupportedMediaType, "Content-Type must be application/json.", detail: "There is none.")
     }
 
     // A page of another site can make a browser send requests here under its own host name (DNS
@@ -56,7 +71,7 @@ public struct AccessPolicy: Sendable {
         return nil
     }
 
-    private func tokenProblem(_ head: HTTPRequest) -> HTTPProblem? {
+    private func tokenProblem(_ head: HTTPRequest, _ takesQueryToken: Bool) -> HTTPProblem? {
         guard case .required(let token) = tokenRule else { return nil }
         if head.pathOnly == "/healthz" { return nil }
         if let header = head.headerFields[.authorization] {
@@ -66,8 +81,7 @@ public struct AccessPolicy: Sendable {
             return Self.unauthorized("The bearer token is wrong.")
         }
         // Browsers cannot set headers on a WebSocket, nor when they open a page.
-        let isForBrowsers = head.headerFields[.upgrade]?.lowercased() == "websocket" || page?.isPage(head) ?? false
-        if isForBrowsers, let value = Self.queryToken(head.path ?? "") {
+        if takesQueryToken || page?.isPage(head) ?? false, let value = Self.queryToken(head.path ?? "") {
             return token.matches(Array(value.utf8)) ? nil : Self.unauthorized("The token in the query is wrong.")
         }
         if let page, page.admits(head) { return nil }

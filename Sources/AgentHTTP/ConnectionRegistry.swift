@@ -2,12 +2,13 @@ import AgentCore
 import NIOCore
 import Synchronization
 
-/// The open connections of a server: bounds their number by kind and ends them at shutdown.
+/// The open connections of a server: bounds their number by kind, finds those that make room for newcomers,
+/// and ends them at shutdown.
 final class ConnectionRegistry: Sendable {
     enum Kind: Hashable { case unix, tcp }
 
     private struct Connection {
-        var kind: Kind
+        var activity: ConnectionActivity
         var handler: NIOLoopBound<HTTPConnectionHandler>
         var loop: any EventLoop
     }
@@ -15,24 +16,47 @@ final class ConnectionRegistry: Sendable {
     private struct State {
         var next = 0
         var open: [Int: Connection] = [:]
-        var counts: [Kind: Int] = [:]
         var gates: [(kind: Kind, gate: NIOLoopBound<AcceptGate>, loop: any EventLoop)] = []
         var stopping = false
         var waiters: [CheckedContinuation<Void, Never>] = []
+    }
 
-        func isFull(_ kind: Kind) -> Bool { counts[kind, default: 0] >= HTTPLimits.connections }
+    /// How many connections of a kind are open, and how many of them have no request under way. Beside the
+    /// lock, which a request need not take.
+    private final class Population: Sendable {
+        let open = Atomic(0)
+        let idle = Atomic(0)
     }
 
     private let state = Mutex(State())
+    private let unix = Population()
+    private let tcp = Population()
     private let gauge: GaugeSeries
+    private let newcomerGrace: TimeAmount
 
-    init(gauge: GaugeSeries) { self.gauge = gauge }
+    /// - Parameter newcomerGrace: for how long a connection that takes the last place keeps it without a request.
+    init(gauge: GaugeSeries, newcomerGrace: TimeAmount) {
+        self.gauge = gauge
+        self.newcomerGrace = newcomerGrace
+    }
 
     /// Open connections by the kind of their listener.
     var open: [String: Int64] {
-        state.withLock {
-            ["http_unix": Int64($0.counts[.unix, default: 0]), "http_tcp": Int64($0.counts[.tcp, default: 0])]
-        }
+        [
+            "http_unix": Int64(unix.open.load(ordering: .relaxed)),
+            "http_tcp": Int64(tcp.open.load(ordering: .relaxed)),
+        ]
+    }
+
+    private func population(_ kind: Kind) -> Population { kind == .unix ? unix : tcp }
+
+    private func isAtLimit(_ kind: Kind) -> Bool {
+        population(kind).open.load(ordering: .sequentiallyConsistent) >= HTTPLimits.connections
+    }
+
+    /// Whether no connection could make room for another.
+    private func isFull(_ kind: Kind) -> Bool {
+        isAtLimit(kind) && population(kind).idle.load(ordering: .sequentiallyConsistent) <= 0
     }
 
     func add(gate: AcceptGate, kind: Kind, loop: any EventLoop) {
@@ -40,33 +64,72 @@ final class ConnectionRegistry: Sendable {
         state.withLock { $0.gates.append((kind, bound, loop)) }
     }
 
-    func add(_ handler: HTTPConnectionHandler, kind: Kind, loop: any EventLoop) -> Int {
+    /// Adds a connection; where it is one too many, the one that has had no request for longest is closed.
+    func add(_ handler: HTTPConnectionHandler, kind: Kind, loop: any EventLoop) -> ConnectionActivity {
         gauge.add(1)
         let bound = NIOLoopBound(handler, eventLoop: loop)
-        let (id, stopping, full) = state.withLock { state in
+        let (activity, stopping) = state.withLock { state in
             state.next += 1
-            state.open[state.next] = Connection(kind: kind, handler: bound, loop: loop)
-            state.counts[kind, default: 0] += 1
-            return (state.next, state.stopping, state.isFull(kind))
+            let activity = ConnectionActivity(id: state.next, kind: kind, registry: self)
+            state.open[state.next] = Connection(activity: activity, handler: bound, loop: loop)
+            return (activity, state.stopping)
         }
-        if full { updateGates(kind) }
+        let count = population(kind).open.add(1, ordering: .sequentiallyConsistent).newValue
+        if count < HTTPLimits.connections {
+            activity.end(now: loop.now)
+        } else {
+            // The next newcomer would close it before it could say anything, if all others are busy.
+            loop.assumeIsolated().scheduleTask(in: newcomerGrace) { bound.value.graceEnded() }
+            updateGates(kind)
+        }
+        if count > HTTPLimits.connections { makeRoom(kind) }
         // Accepted just before the listener closed.
         if stopping { loop.execute { bound.value.shutdown() } }
-        return id
+        return activity
     }
 
-    func remove(_ id: Int) {
+    func remove(_ activity: ConnectionActivity) {
         gauge.add(-1)
-        let (kind, waiters) = state.withLock { state in
-            let kind = state.open.removeValue(forKey: id)?.kind
-            let wasFull = kind.map { state.isFull($0) } ?? false
-            if let kind { state.counts[kind, default: 0] -= 1 }
-            let done = state.open.isEmpty ? state.waiters : []
-            if state.open.isEmpty { state.waiters = [] }
-            return (wasFull ? kind : nil, done)
+        activity.close()
+        let kind = activity.kind
+        let wasAtLimit = isAtLimit(kind)
+        population(kind).open.subtract(1, ordering: .sequentiallyConsistent)
+        let waiters = state.withLock { state in
+            state.open[activity.id] = nil
+            guard state.open.isEmpty else { return [CheckedContinuation<Void, Never>]() }
+            defer { state.waiters = [] }
+            return state.waiters
         }
-        if let kind { updateGates(kind) }
+        if wasAtLimit { updateGates(kind) }
         for waiter in waiters { waiter.resume() }
+    }
+
+    /// A connection of the kind became idle (1) or busy (-1).
+    fileprivate func changeIdle(_ kind: Kind, by change: Int) {
+        let count = population(kind).idle.add(change, ordering: .sequentiallyConsistent).newValue
+        // The first or the last of them.
+        if count == max(0, change), isAtLimit(kind) { updateGates(kind) }
+    }
+
+    /// Closes the connection of the kind that has had no request under way for longest, if there is one.
+    private func makeRoom(_ kind: Kind) {
+        let chosen: Connection? = state.withLock { state in
+            while true {
+                var longest: (connection: Connection, since: UInt64)?
+                for connection in state.open.values where connection.activity.kind == kind {
+                    guard let since = connection.activity.idleSince, since < longest?.since ?? .max else { continue }
+                    longest = (connection, since)
+                }
+                guard let longest else { return nil }
+                if longest.connection.activity.choose(since: longest.since) { return longest.connection }
+            }
+        }
+        guard let chosen else { return }
+        changeIdle(kind, by: -1)
+        chosen.loop.execute {
+            // It got a request meanwhile.
+            if !chosen.handler.value.closeUnlessBusy() { self.makeRoom(kind) }
+        }
     }
 
     /// Returns once no connection is open.
@@ -98,7 +161,55 @@ final class ConnectionRegistry: Sendable {
     // other and leave a gate shut for ever.
     private func updateGates(_ kind: Kind) {
         for (_, gate, loop) in state.withLock({ $0.gates.filter { $0.kind == kind } }) {
-            loop.execute { gate.value.setFull(self.state.withLock { $0.isFull(kind) }) }
+            loop.execute { gate.value.setFull(self.isFull(kind)) }
         }
     }
+}
+
+/// Whether a connection has a request under way, told by its event loop and read by all.
+final class ConnectionActivity: Sendable {
+    private static let busy: UInt64 = 0
+    private static let closed = UInt64.max
+
+    let id: Int
+    let kind: ConnectionRegistry.Kind
+    private let registry: ConnectionRegistry
+    /// Uptime in nanoseconds since which there was none, or one of the values above.
+    private let state = Atomic(busy)
+
+    fileprivate init(id: Int, kind: ConnectionRegistry.Kind, registry: ConnectionRegistry) {
+        self.id = id
+        self.kind = kind
+        self.registry = registry
+    }
+
+    /// Uptime in nanoseconds since which no request was under way; nil while one is.
+    fileprivate var idleSince: UInt64? {
+        let since = state.load(ordering: .acquiring)
+        return Self.isIdle(since) ? since : nil
+    }
+
+    /// A request is under way.
+    func begin() { set(Self.busy) }
+
+    /// It is over.
+    func end(now: NIODeadline) { set(min(max(now.uptimeNanoseconds, 1), Self.closed - 1)) }
+
+    fileprivate func close() { set(Self.closed) }
+
+    /// Takes it from the idle ones, to be closed.
+    /// - Returns: whether it was still idle; then the caller tells the registry.
+    fileprivate func choose(since: UInt64) -> Bool {
+        state.compareExchange(expected: since, desired: Self.busy, ordering: .acquiringAndReleasing).exchanged
+    }
+
+    /// Only on the connection's event loop.
+    private func set(_ new: UInt64) {
+        guard state.load(ordering: .relaxed) != Self.closed else { return }
+        let wasIdle = Self.isIdle(state.exchange(new, ordering: .acquiringAndReleasing))
+        let isIdle = Self.isIdle(new)
+        if wasIdle != isIdle { registry.changeIdle(kind, by: isIdle ? 1 : -1) }
+    }
+
+    private static func isIdle(_ state: UInt64) -> Bool { state != busy && state != closed }
 }

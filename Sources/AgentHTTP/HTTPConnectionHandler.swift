@@ -18,6 +18,13 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     typealias InboundIn = HTTPServerRequestPart
     typealias OutboundOut = HTTPServerResponsePart
 
+    /// What the decoder gives, looked at once.
+    private enum Part {
+        case head(RequestHead)
+        case body(ByteBuffer)
+        case end
+    }
+
     let service: HTTPService
     private let info: ConnectionInfo
     private let policy: AccessPolicy
@@ -26,12 +33,16 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
 
     private(set) var state = HTTPConnectionState()
     private(set) var context: ChannelHandlerContext?
-    private var waitingParts = Deque<HTTPServerRequestPart>()
-    private var head: HTTPRequestHead?
+    private var waitingParts = Deque<Part>()
+    private var head: RequestHead?
+    private var announced: (body: RequestFraming.Body, isLast: Bool)?
     private var body = ByteBuffer()
     private var caller: CallerPresence?
     private var timer = DeadlineTimer()
     private var discarded = 0
+    /// Tells the registry whether a request is under way.
+    var activity: ConnectionActivity?
+    private var isBusy = false
     let output: ResponseOutput
     /// Closes the WebSocket that the connection has become.
     private var closeUpgraded: ((WebSocketCloseCode) -> Void)?
@@ -69,13 +80,32 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        let part = unwrapInboundIn(data)
+        let isWaiting: Bool
         switch state.phase {
-        case .responding: waitingParts.append(part)
-        case .lingering, .closed, .upgraded: break
-        case .idle, .header, .body: handle(part)
+        case .responding: isWaiting = true
+        case .lingering, .closed, .upgraded: return
+        case .idle, .header, .body: isWaiting = false
         }
+        let part: Part
+        switch unwrapInboundIn(data) {
+        case .head(let received):
+            let head = RequestHead(received, bodyLimit: service.bodyLimit)
+            announced = (head.body, head.offersUpgrade)
+            part = .head(head)
+        case .body(let bytes): part = .body(bytes)
+        case .end: part = .end
+        }
+        if isWaiting { waitingParts.append(part) } else { handle(part) }
     }
+
+    /// The body of the header that the decoder has just given a head for.
+    func takeAnnounced() -> (body: RequestFraming.Body, isLast: Bool)? {
+        defer { announced = nil }
+        return announced
+    }
+
+    /// The bytes of a body go against its limits or make no sense; the decoder sees no more.
+    func framingFailed(_ problem: HTTPProblem) { perform(state.parserFailed(problem)) }
 
     func channelReadComplete(context: ChannelHandlerContext) { readIfWanted() }
 
@@ -129,28 +159,35 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         perform(state.shutdown())
     }
 
+    /// A newcomer has had its time for a first request.
+    func graceEnded() {
+        if let context, !isBusy { activity?.end(now: context.eventLoop.now) }
+    }
+
+    /// Makes room for another connection.
+    /// - Returns: false when a request is under way.
+    func closeUnlessBusy() -> Bool {
+        guard !isBusy else { return false }
+        logger.debug("closed for a newcomer", metadata: ["peer": "\(info.peer)"])
+        context?.close(promise: nil)
+        return true
+    }
+
     /// Ends the connection whatever it does.
     func abort() { context?.close(promise: nil) }
 
     // MARK: Requests
 
-    private func handle(_ part: HTTPServerRequestPart) {
+    private func handle(_ part: Part) {
         switch part {
         case .head(let head):
             self.head = head
             body.clear()
-            // The decoder stops at a request that offers another protocol, so nothing can follow it.
-            let offersUpgrade = head.headers.contains(name: "upgrade") || head.method == .CONNECT
-            let declared = head.headers.first(name: "content-length").flatMap { Int($0) }
-            let chunked = head.headers.contains(name: "transfer-encoding")
             perform(
                 state.headArrived(
-                    keepAlive: head.isKeepAlive && !offersUpgrade && !service.isShuttingDown,
-                    expectsContinue: head.headers.first(name: "expect")?.lowercased() == "100-continue",
-                    hasBody: chunked || (declared ?? 0) > 0,
-                    declaredLength: declared,
-                    limit: service.bodyLimit(of: head.uri),
-                    refusal: refusal(of: head)))
+                    keepAlive: head.keepsAlive && !head.offersUpgrade && !service.isShuttingDown,
+                    expectsContinue: head.expectsContinue, hasBody: head.hasBody, declaredLength: head.declaredLength,
+                    limit: service.bodyLimit(of: head.request.path ?? ""), refusal: refusal(of: head)))
         case .body(var bytes):
             let action = state.bodyArrived(count: bytes.readableBytes)
             if action == .append { body.writeBuffer(&bytes) } else { perform(action) }
@@ -159,10 +196,11 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         }
     }
 
-    private func refusal(of head: HTTPRequestHead) -> HTTPProblem? {
-        guard head.uri.utf8.count <= HTTPLimits.uriBytes else { return .uriTooLong }
-        guard let request = try? HTTPRequest(head, secure: false, splitCookie: false) else { return .malformed }
-        return policy.refusal(of: request, from: info)
+    private func refusal(of head: RequestHead) -> HTTPProblem? {
+        head.problem
+            ?? policy.refusal(
+                of: head.request, from: info, targetHost: head.targetHost, hasBody: head.hasBody,
+                takesQueryToken: service.isWebSocket(head.request))
     }
 
     private func perform(_ action: HTTPConnectionState.Action) {
@@ -171,6 +209,8 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         case .none, .append: break
         case .start(let kind): start(kind)
         case .collect(let sendContinue):
+            isBusy = true
+            activity?.begin()
             start(.body)
             if sendContinue {
                 let head = HTTPResponseHead(version: .http1_1, status: .continue)
@@ -228,9 +268,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     // MARK: Answers
 
     private func dispatch() {
-        guard let context, let head, let request = try? HTTPRequest(head, secure: false, splitCookie: false) else {
-            return refuse(.malformed)
-        }
+        guard let context, let request = head?.request else { return refuse(.malformed) }
         let caller = CallerPresence()
         self.caller = caller
         if !state.inputOpen { caller.markGone() }
@@ -249,8 +287,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
 
     private func refuse(_ problem: HTTPProblem) {
         guard let context else { return }
-        let request = head.flatMap { try? HTTPRequest($0, secure: false, splitCookie: false) }
-        let (response, exchange) = service.refuse(problem, head: request, from: info)
+        let (response, exchange) = service.refuse(problem, head: head?.request, from: info)
         begin(response, streaming: false)
         let writer = NIOLoopBound(self, eventLoop: context.eventLoop)
         Task(executorPreference: executor) {
@@ -274,12 +311,16 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     }
 
     /// An answer to HEAD has the header of the one to GET and no body.
-    var isHead: Bool { head?.method == .HEAD }
+    var isHead: Bool { head?.request.method == .head }
 
     /// The answer is with the kernel, or with the channel as far as it takes more.
     func responseFinished() {
         head = nil
         caller = nil
+        if let context, isBusy {
+            isBusy = false
+            activity?.end(now: context.eventLoop.now)
+        }
         output.whenWritable { [weak self] in
             guard let self else { return }
             if self.service.isShuttingDown { _ = self.state.shutdown() }

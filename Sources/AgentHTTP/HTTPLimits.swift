@@ -10,14 +10,17 @@ public struct HTTPLimits: Sendable {
     public static let headerBytes = 64 << 10
     /// Header fields of a request; more is 431.
     public static let headerFields = 200
+    /// Bytes of the chunk extensions of a request body, all together; more is 413.
+    public static let chunkExtensionBytes = 16 << 10
     /// Nesting of a JSON body; deeper is 400.
     public static let jsonDepth = 64
     /// Bytes of one inbound WebSocket message; more closes with 1009.
     public static let webSocketMessageBytes = 4 << 20
     /// Inbound WebSocket messages kept for a route that is busy; then reading pauses.
     public static let webSocketInboundMessages = 16
-    /// Open connections of all unix sockets, and as many of all TCP listeners; further ones wait to be
-    /// accepted. Apart, so that peers without a token cannot keep the machine's own user out.
+    /// Open connections of all unix sockets, and as many of all TCP listeners. For one more, the one that has
+    /// had no request under way for longest is closed; while all have one, newcomers wait to be accepted.
+    /// Apart, so that peers without a token cannot keep the machine's own user out.
     public static let connections = 2_048
     /// Bytes that are read and thrown away behind a refused request.
     public static let lingerBytes = 8 << 20
@@ -31,6 +34,8 @@ public struct HTTPLimits: Sendable {
     /// How long a refused upload is read and thrown away, so that its sender sees the answer
     /// instead of a reset.
     public var lingerTimeout: TimeAmount = .seconds(2)
+    /// How long a connection that comes when the limit is reached keeps its place without a request.
+    public var newcomerGrace: TimeAmount = .seconds(1)
     /// In-flight requests at shutdown.
     public var shutdownGrace: TimeAmount = .seconds(5)
     /// How long a response may make no progress because its reader does not read.

@@ -34,7 +34,8 @@ public final class HTTPServer: Service {
         self.group = group
         self.logger = logger
         self.onShutdown = onShutdown
-        connections = ConnectionRegistry(gauge: service.connectionsGauge)
+        connections = ConnectionRegistry(
+            gauge: service.connectionsGauge, newcomerGrace: service.limits.newcomerGrace)
         var executors: [ObjectIdentifier: EventLoopTaskExecutor] = [:]
         for loop in group.makeIterator() { executors[ObjectIdentifier(loop)] = EventLoopTaskExecutor(loop) }
         self.executors = executors
@@ -71,7 +72,25 @@ public final class HTTPServer: Service {
             serving.withLock { $0.channels.append(channel) }
             return channel.localAddress?.port ?? port
         } catch {
-            throw CoreError(.invalid, "cannot listen on \(host):\(port): \(error)", cause: error)
+            let address = host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)"
+            throw CoreError(.invalid, "cannot listen on \(address): \(Self.problem(error))")
+        }
+    }
+
+    /// Why an address cannot be had and what to try, as the end of a sentence.
+    private static func problem(_ error: any Error) -> String {
+        switch error {
+        case let error as SocketAddressError.UnknownHost:
+            return "the host is not known (\(error.errorDescription)); use an address of this machine, as 127.0.0.1"
+        case let error as IOError:
+            let text = errnoText(error.errnoCode)
+            return switch error.errnoCode {
+            case EADDRINUSE: "\(text); end what listens there or choose another port"
+            case EADDRNOTAVAIL: "\(text); use an address that this machine has, as 127.0.0.1"
+            case EACCES: "\(text); ports below 1024 need a privilege, choose a higher one"
+            default: text
+            }
+        default: return "the address cannot be used"
         }
     }
 
@@ -126,8 +145,9 @@ public final class HTTPServer: Service {
             service: service, info: info, policy: policy, executor: executor, logger: logger)
         try Self.addHTTPHandlers(handler, to: channel)
         let kind: ConnectionRegistry.Kind = if case .unix = info.transport { .unix } else { .tcp }
-        let id = connections.add(handler, kind: kind, loop: channel.eventLoop)
-        channel.closeFuture.whenComplete { [connections] _ in connections.remove(id) }
+        let activity = connections.add(handler, kind: kind, loop: channel.eventLoop)
+        handler.activity = activity
+        channel.closeFuture.whenComplete { [connections] _ in connections.remove(activity) }
     }
 
     static func addHTTPHandlers(_ handler: HTTPConnectionHandler, to channel: any Channel) throws {
@@ -137,7 +157,7 @@ public final class HTTPServer: Service {
         limits.maxHeaderFieldCount = HTTPLimits.headerFields
         let decoder = HTTPRequestDecoder(leftOverBytesStrategy: .forwardBytes, limitConfiguration: limits)
         try channel.pipeline.syncOperations.addHandlers([
-            FirstByteProbe(handler), HTTPResponseEncoder(), ByteToMessageHandler(decoder), handler,
+            RequestFramingHandler(handler), HTTPResponseEncoder(), ByteToMessageHandler(decoder), handler,
         ])
     }
 
@@ -166,19 +186,4 @@ private struct PeerCredentials: Sendable {
     var pid: Int32 = 0
     var uid: UInt32 = 0
     var gid: UInt32 = 0
-}
-
-/// Tells the connection that a request begins, before the decoder has a whole header, and keeps from the
-/// decoder what is thrown away anyway: it would store all that follows an upgrade or an error.
-private final class FirstByteProbe: ChannelInboundHandler {
-    typealias InboundIn = ByteBuffer
-    typealias InboundOut = ByteBuffer
-
-    private weak var handler: HTTPConnectionHandler?
-
-    init(_ handler: HTTPConnectionHandler) { self.handler = handler }
-
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        if handler?.bytesArrived(unwrapInboundIn(data).readableBytes) ?? true { context.fireChannelRead(data) }
-    }
 }

@@ -62,6 +62,11 @@ public final class HTTPService: Sendable {
 
     func bodyLimit(of uri: String) -> Int { table.bodyLimit(of: uri) }
 
+    /// Whether a request asks for a WebSocket where there is one.
+    func isWebSocket(_ head: HTTPRequest) -> Bool {
+        WebSocketUpgrade.isRequested(by: head) && table.isWebSocket(head.path ?? "")
+    }
+
     /// A request on its way to its answer.
     struct Exchange: Sendable {
         var method: String

@@ -91,18 +91,40 @@ extension Request {
     }
 }
 
+/// A whole number in a JSON body. The decoder calls a number that is no `Int` (1.5, 1e30) corrupt data, without
+/// saying where it is; this names its field. Body types use it in place of `Int`.
+public struct WholeNumber: Decodable, Sendable, Equatable {
+    public var value: Int
+
+    public init(_ value: Int) { self.value = value }
+
+    public init(from decoder: any Decoder) throws {
+        do {
+            value = try decoder.singleValueContainer().decode(Int.self)
+        } catch {
+            throw DecodingError.typeMismatch(Int.self, .init(codingPath: decoder.codingPath, debugDescription: ""))
+        }
+    }
+}
+
 /// What is checked before a body reaches the decoder: things that the decoder lets pass or meets
 /// only by recursion.
 public enum JSONShape {
     /// Why the bytes are refused.
     public struct Failure: Error { public var detail: String }
 
-    /// - Throws: ``Failure`` for an empty body, invalid UTF-8, nesting beyond
+    /// - Parameter mustBeObject: other JSON is refused.
+    /// - Throws: ``Failure`` for an empty body, invalid UTF-8, what is no JSON object, nesting beyond
     ///   ``HTTPLimits/jsonDepth`` and trailing commas.
-    public static func check(_ data: Data) throws(Failure) {
+    public static func check(_ data: Data, mustBeObject: Bool = true) throws(Failure) {
         guard !data.isEmpty else { throw Failure(detail: "The body is empty.") }
         guard String(validating: data, as: UTF8.self) != nil else {
             throw Failure(detail: "The body is not valid UTF-8.")
+        }
+        // The decoder would tell of it in terms of Swift's types. A byte order mark may be ignored.
+        let text = data.starts(with: [0xEF, 0xBB, 0xBF]) ? data.dropFirst(3) : data
+        guard !mustBeObject || text.first(where: { !isSpace($0) }) == UInt8(ascii: "{") else {
+            throw Failure(detail: "The body must be a JSON object.")
         }
         var depth = 0
         var inString = false
@@ -130,10 +152,15 @@ public enum JSONShape {
                 depth -= 1
                 // The decoder takes a trailing comma, RFC 8259 does not.
                 if previous == UInt8(ascii: ",") { throw Failure(detail: "The body has a trailing comma.") }
-            case UInt8(ascii: " "), UInt8(ascii: "\t"), UInt8(ascii: "\n"), UInt8(ascii: "\r"): continue
+            case _ where isSpace(byte): continue
             default: break
             }
             previous = byte
         }
+    }
+
+    private static func isSpace(_ byte: UInt8) -> Bool {
+        byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") || byte == UInt8(ascii: "\n")
+            || byte == UInt8(ascii: "\r")
     }
 }

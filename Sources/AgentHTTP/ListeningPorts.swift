@@ -24,19 +24,18 @@ public final class ListeningPorts: Sendable {
     }
 
     /// The ports, lowest first, the daemon's own left out.
+    /// - Throws: ``CoreError`` when the kernel's tables cannot be read.
     public func current() async throws -> [Port] {
         if let fresh = cached.withLock({ $0 }), fresh.at.duration(to: .now) < .seconds(1) { return fresh.ports }
-        let ports = try await pool.run { [procfs] in Self.scan(procfs) }
+        let ports = try await pool.run { [procfs] in try Self.scan(procfs) }
         cached.withLock { $0 = (.now, ports) }
         return ports
     }
 
-    static func scan(_ procfs: String) -> [Port] {
+    static func scan(_ procfs: String) throws(CoreError) -> [Port] {
         var inodes: [UInt64: UInt16] = [:]
-        for table in ["tcp", "tcp6"] {
-            for listener in ListeningSockets.table(readTextFile("\(procfs)/net/\(table)") ?? "") {
-                inodes[listener.inode] = UInt16(clamping: listener.port)
-            }
+        for listener in try ListeningSockets.all(of: "self", in: procfs) {
+            inodes[listener.inode] = UInt16(clamping: listener.port)
         }
         guard !inodes.isEmpty else { return [] }
         let own = ListeningSockets.inodes(of: "self", in: procfs)

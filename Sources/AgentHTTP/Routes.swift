@@ -20,8 +20,12 @@ public final class AgentRoutes {
         _ method: HTTPRequest.Method, _ path: String, bodyLimit: Int = HTTPLimits.defaultBodyBytes,
         _ handler: @escaping Handler
     ) {
-        router.on(RouterPath(path), method: method, use: handler)
-        entries.append(RouteTable.Entry(path: path, method: method, bodyLimit: bodyLimit))
+        add(.init(path: path, method: method, bodyLimit: bodyLimit), handler)
+    }
+
+    private func add(_ entry: RouteTable.Entry, _ handler: @escaping Handler) {
+        router.on(RouterPath(entry.path), method: entry.method, use: handler)
+        entries.append(entry)
     }
 
     public func get(_ path: String, _ handler: @escaping Handler) { on(.get, path, handler) }
@@ -30,20 +34,32 @@ public final class AgentRoutes {
         on(.post, path, bodyLimit: bodyLimit, handler)
     }
 
+    /// Adds a route that answers with a WebSocket. It alone takes the token in the query.
+    public func webSocket(_ path: String, _ handler: @escaping Handler) {
+        add(.init(path: path, method: .get, isWebSocket: true), handler)
+    }
+
     var table: RouteTable { RouteTable(entries: entries) }
 }
 
 /// Methods and body limits by path.
 struct RouteTable: Sendable {
     struct Entry: Sendable {
+        var path: String
         var segments: [Substring]
         var method: HTTPRequest.Method
         var bodyLimit: Int
+        var isWebSocket: Bool
 
-        init(path: String, method: HTTPRequest.Method, bodyLimit: Int) {
+        init(
+            path: String, method: HTTPRequest.Method, bodyLimit: Int = HTTPLimits.defaultBodyBytes,
+            isWebSocket: Bool = false
+        ) {
+            self.path = path
             segments = path.split(separator: "/")
             self.method = method
             self.bodyLimit = bodyLimit
+            self.isWebSocket = isWebSocket
         }
 
         func matches(_ path: [Substring]) -> Bool {
@@ -71,6 +87,12 @@ struct RouteTable: Sendable {
         guard hasLargeBodies else { return HTTPLimits.defaultBodyBytes }
         let path = Self.segments(uri)
         return entries.filter { $0.matches(path) }.map(\.bodyLimit).max() ?? HTTPLimits.defaultBodyBytes
+    }
+
+    /// Whether the path is that of a WebSocket.
+    func isWebSocket(_ uri: String) -> Bool {
+        let path = Self.segments(uri)
+        return entries.contains { $0.isWebSocket && $0.matches(path) }
     }
 
     private static func segments(_ uri: String) -> [Substring] {

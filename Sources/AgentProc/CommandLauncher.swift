@@ -81,26 +81,21 @@ public final class CommandLauncher: CommandRunner {
         return launched
     }
 
-    /// Takes no new starts, kills every session, and returns when the leaders are reaped, at the latest
-    /// after ``ProcLimits/killGrace``.
+    /// Takes no new starts, kills every session, also those whose leaders have ended, and returns when the
+    /// leaders are reaped, at the latest after ``ProcLimits/killGrace``.
     public func shutdown() async {
         let commands = state.withLock { state in
             state.shuttingDown = true
             return Array(state.commands.values)
         }
-        await end(commands)
+        await end(commands, and: launcher.endedSessions.all)
     }
 
-    private func end(_ commands: [LaunchedCommand]) async {
-        guard !commands.isEmpty else { return }
+    private func end(_ commands: [LaunchedCommand], and ended: [OwnSession] = []) async {
+        let sessions = commands.map(\.session) + ended
+        guard !sessions.isEmpty else { return }
         // One look through /proc for all.
-        _ = try? await pool.runToEnd {
-            let sessions = SessionProcesses()
-            let alive = Set(commands.filter { !$0.hasExited }.map(\.pid))
-            let left = Set(commands.filter(\.hasExited).map(\.pid))
-            if !alive.isEmpty { _ = sessions.signal(SIGKILL, sessions: alive) }
-            if !left.isEmpty { _ = sessions.signal(SIGKILL, sessions: left, descendantsOnly: true) }
-        }
+        _ = try? await pool.runToEnd { SessionProcesses().signal(SIGKILL, sessions: sessions) }
         for command in commands { command.abandonOutput() }
         let clock = clock
         let patience = Task(executorPreference: executor) {

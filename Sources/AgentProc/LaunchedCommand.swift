@@ -29,11 +29,13 @@ final class LaunchedCommand: RunningCommand {
         var delivery: Task<Void, Never>?
     }
 
-    let pid: Int32
+    var pid: Int32 { process.pid }
+    var session: OwnSession { process.session }
     fileprivate let context: Context
     fileprivate let gate: OutputGate?
     fileprivate let output: @Sendable (CommandStream, UnsafeRawBufferPointer) -> Void
-    private let pidfd: CInt
+    private let process: LaunchedProcess
+    private var pidfd: CInt { process.pidfd }
     private let pidfdToken: UInt64
     private let streams: [StreamEnd]
     private let sessions = SessionProcesses()
@@ -43,8 +45,7 @@ final class LaunchedCommand: RunningCommand {
         _ process: LaunchedProcess, stdout: CInt, stderr: CInt, gate: OutputGate?, context: Context,
         output: @escaping @Sendable (CommandStream, UnsafeRawBufferPointer) -> Void
     ) {
-        pid = process.pid
-        pidfd = process.pidfd
+        self.process = process
         self.gate = gate
         self.context = context
         self.output = output
@@ -69,17 +70,17 @@ final class LaunchedCommand: RunningCommand {
             pidfd, events: UInt32(WA_EPOLLIN), token: pidfdToken, CommandExitSource(self))
     }
 
-    /// Undoes a start whose watching failed: the sources that were added are on the reactor's thread,
-    /// so the pipes are closed there.
+    /// Undoes a start whose watching failed. Blocks until the leader is dead. The reactor may read what it
+    /// watches already, so it closes everything.
     func abandonStart() {
-        _ = wa_pidfd_send_signal(pidfd, SIGKILL)
-        waitpid(pid, nil, 0)
-        context.reactor.remove(pidfd, token: pidfdToken)
-        releasePidfd()
-        context.launcher.forget(pid)
+        context.launcher.discard(process)
         ended(.signalled(SIGKILL))
-        for end in streams where !context.reactor.wakes(end.token) { closeStream(end) }
-        abandonOutput()
+        state.withLock { $0.abandoned = true }
+        context.reactor.perform { [self] in
+            context.reactor.remove(pidfd, token: pidfdToken)
+            releasePidfd()
+            for end in streams { closeStream(end) }
+        }
     }
 
     func exit() async -> CommandExit {
@@ -125,13 +126,8 @@ final class LaunchedCommand: RunningCommand {
         }
     }
 
-    /// Blocks: looks through /proc. A reaped leader's number may be another's, so from then on only
-    /// what descends from us counts.
-    private func deliver(_ number: Int32) {
-        _ = sessions.signal(number, sessions: [pid], descendantsOnly: hasExited)
-    }
-
-    var hasExited: Bool { state.withLock { $0.exit != nil } }
+    /// Blocks: looks through /proc.
+    private func deliver(_ number: Int32) { _ = sessions.signal(number, sessions: [session]) }
 
     func abandonOutput() {
         state.withLock { $0.abandoned = true }
@@ -173,7 +169,7 @@ final class LaunchedCommand: RunningCommand {
 
     fileprivate func exitReady() {
         var status = wa_exit()
-        let reaped = wa_reap_pidfd(pidfd, &status)
+        let reaped = context.launcher.reap(process, &status)
         guard reaped != 0 else { return }
         if reaped < 0 {
             // Somebody else in this process waited for it. It is gone all the same.
@@ -181,7 +177,6 @@ final class LaunchedCommand: RunningCommand {
         }
         context.reactor.remove(pidfd, token: pidfdToken)
         releasePidfd()
-        context.launcher.forget(pid)
         ended(status.signaled ? .signalled(status.status) : .exited(status.status))
         context.afterReap()
     }

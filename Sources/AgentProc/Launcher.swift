@@ -62,6 +62,7 @@ public struct LaunchRequest: Sendable {
 public struct LaunchedProcess: Sendable {
     public var pid: pid_t
     public var pidfd: CInt
+    let session: OwnSession
     /// Why a priority could not be set, if so.
     public var priorityProblem: String?
 }
@@ -81,18 +82,24 @@ public final class Launcher: Sendable {
     private let devNull: CInt
     private let priority: ChildPriority?
     private let descriptorLimit: UInt64
+    private let fileMask: CInt
     private let children = Mutex(Children())
+    /// What shutdown has to end beside the sessions whose leaders run.
+    let endedSessions = EndedSessions()
 
     /// - Parameters:
     ///   - priority: nil leaves children with the daemon's.
     ///   - descriptorLimit: soft RLIMIT_NOFILE of children, since the daemon raises its own; 0
     ///     leaves them the daemon's.
-    public init(priority: ChildPriority? = nil, descriptorLimit: UInt64 = 0) throws {
+    ///   - fileMask: umask of children, since the daemon makes its own strict; nil leaves them the
+    ///     daemon's.
+    public init(priority: ChildPriority? = nil, descriptorLimit: UInt64 = 0, fileMask: mode_t? = nil) throws {
         let fd = wa_open("/dev/null", O_RDWR, 0)
         guard fd >= 0 else { throw CoreError.system(fd, "cannot open /dev/null") }
         devNull = fd
         self.priority = priority
         self.descriptorLimit = descriptorLimit
+        self.fileMask = fileMask.map { CInt($0 & 0o777) } ?? -1
     }
 
     deinit { close(devNull) }
@@ -102,6 +109,7 @@ public final class Launcher: Sendable {
         guard let program = request.arguments.first, !program.isEmpty else {
             throw LaunchError(stage: .program, errno: ENOENT, description: "no program given")
         }
+        endedSessions.sweep()
         let path = try resolve(program, request)
         children.withLock { $0.starting += 1 }
         let result = spawn(path, request)
@@ -118,11 +126,33 @@ public final class Launcher: Sendable {
                 stage: .resources, errno: -pidfd, description: "cannot hold the process: \(errnoText(-pidfd))")
         }
         settle(result.pid)
-        return LaunchedProcess(pid: result.pid, pidfd: pidfd, priorityProblem: Self.priorityProblem(result))
+        endedSessions.numberWasGivenOut(result.pid)
+        return LaunchedProcess(
+            pid: result.pid, pidfd: pidfd, session: OwnSession(result.pid),
+            priorityProblem: Self.priorityProblem(result))
     }
 
-    /// The child was reaped by its owner.
-    func forget(_ pid: pid_t) { children.withLock { _ = $0.managed.remove(pid) } }
+    /// Reaps a leader without waiting, on the reactor's thread.
+    /// - Returns: 0 when it still runs; negative when something else in this process has reaped it.
+    func reap(_ process: LaunchedProcess, _ status: inout wa_exit) -> CInt {
+        process.session.leaderEnds(at: SessionProcesses.now())
+        let result = wa_reap_pidfd(process.pidfd, &status)
+        if result != 0 { forget(process) }
+        return result
+    }
+
+    /// Kills and reaps a leader that nothing watches. Blocks until it is dead.
+    func discard(_ process: LaunchedProcess) {
+        _ = wa_pidfd_send_signal(process.pidfd, SIGKILL)
+        process.session.leaderEnds(at: SessionProcesses.now())
+        waitpid(process.pid, nil, 0)
+        forget(process)
+    }
+
+    private func forget(_ process: LaunchedProcess) {
+        children.withLock { _ = $0.managed.remove(process.pid) }
+        endedSessions.add(process.session)
+    }
 
     enum Ownership { case managed, orphan, undecided }
 
@@ -159,7 +189,8 @@ public final class Launcher: Sendable {
                             stdin_fd: request.stdin ?? devNull, stdout_fd: request.stdout,
                             stderr_fd: request.stderr, set_priority: priority != nil,
                             nice_increment: priority?.niceIncrement ?? 0,
-                            oom_score_adj: priority?.oomScoreAdjustment ?? 0, nofile_soft: descriptorLimit)
+                            oom_score_adj: priority?.oomScoreAdjustment ?? 0, nofile_soft: descriptorLimit,
+                            file_mask: fileMask)
                         wa_spawn(&options, &result)
                     }
                 }

@@ -59,15 +59,19 @@ final class ManagedProcess: Sendable {
     }
 
     /// A signal of ours and why it was sent.
-    private struct Cause: Equatable {
+    private struct Cause {
         var reason: Reason
         var signal: CInt
+        /// How often, less those that were refused.
+        var count = 1
     }
 
     let description: ProcessDescription
-    let pid: pid_t
     let spool: Spool?
-    private let pidfd: CInt
+    var pid: pid_t { launched.pid }
+    var session: OwnSession { launched.session }
+    private let launched: LaunchedProcess
+    private var pidfd: CInt { launched.pidfd }
     private let pipe: CInt
     private let context: ProcessContext
     private let state = Mutex(State())
@@ -89,8 +93,7 @@ final class ManagedProcess: Sendable {
         context: ProcessContext
     ) {
         self.description = description
-        pid = launched.pid
-        pidfd = launched.pidfd
+        self.launched = launched
         self.pipe = pipe
         self.spool = spool
         self.context = context
@@ -126,11 +129,22 @@ final class ManagedProcess: Sendable {
 
     /// Notes that we are about to end the process, by which signal and why.
     func willEnd(by signal: CInt, because reason: Reason) {
-        let cause = Cause(reason: reason, signal: signal)
-        state.withLock {
-            guard $0.exit == nil else { return }
-            $0.causes.removeAll { $0 == cause }
-            $0.causes.append(cause)
+        state.withLock { state in
+            guard state.exit == nil else { return }
+            let index = state.causes.firstIndex { $0.reason == reason && $0.signal == signal }
+            var cause = index.map { state.causes.remove(at: $0) } ?? Cause(reason: reason, signal: signal, count: 0)
+            cause.count += 1
+            state.causes.append(cause)
+        }
+    }
+
+    /// The signal of one ``willEnd(by:because:)`` reached nothing.
+    func didNotEnd(by signal: CInt, because reason: Reason) {
+        state.withLock { state in
+            let index = state.causes.firstIndex { $0.reason == reason && $0.signal == signal }
+            guard let index else { return }
+            state.causes[index].count -= 1
+            if state.causes[index].count == 0 { state.causes.remove(at: index) }
         }
     }
 
@@ -269,7 +283,7 @@ final class ManagedProcess: Sendable {
             }
         }
         var status = wa_exit()
-        let reaped = wa_reap_pidfd(pidfd, &status)
+        let reaped = context.launcher.reap(launched, &status)
         guard reaped != 0 else { return }
         if reaped < 0 {
             // Somebody else in this process waited for it. It is gone all the same, and leaving its
@@ -278,7 +292,6 @@ final class ManagedProcess: Sendable {
         }
         context.reactor.remove(pidfd, token: pidfdToken)
         close(pidfd)
-        context.launcher.forget(pid)
         // A pipe that only the leader held is at its end now; no need to call that lingering.
         if state.withLock({ $0.pipeOpen }), capture.withLock({ $0.heldSince == nil }) { pipeReady(scratch) }
         let exit = makeExit(status)
@@ -324,19 +337,15 @@ final class ManagedProcess: Sendable {
         if done, let spool { context.spools?.finished(spool) }
     }
 
-    /// Closes what a start that failed half-way left open.
+    /// Undoes a start whose watching failed. Blocks until the leader is dead. The reactor may read the pipe
+    /// already, so it closes everything.
     func abandon() {
-        context.reactor.remove(pipe, token: pipeToken)
-        context.reactor.remove(pidfd, token: pidfdToken)
-        _ = wa_pidfd_send_signal(pidfd, SIGKILL)
-        waitpid(pid, nil, 0)
-        context.launcher.forget(pid)
-        let pipeOpen = state.withLock { state in
-            defer { state.pipeOpen = false }
-            return state.pipeOpen
+        context.launcher.discard(launched)
+        context.reactor.perform { [self] in
+            context.reactor.remove(pidfd, token: pidfdToken)
+            close(pidfd)
+            pipeEnded()
         }
-        if pipeOpen { close(pipe) }
-        close(pidfd)
     }
 }
 

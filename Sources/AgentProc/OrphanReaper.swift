@@ -54,7 +54,9 @@ public final class OrphanReaper: ReactorSource {
         guard reapsOrphans else { return }
         while case let pid = wa_peek_exited_child(), pid > 0 {
             switch launcher.ownership(of: pid, retry: { [weak self] in self?.reapSoon() }) {
-            case .orphan: _ = wa_reap_pid(pid)
+            case .orphan:
+                launcher.endedSessions.orphanEnds(pid)
+                _ = wa_reap_pid(pid)
             case .managed, .undecided: return
             }
         }

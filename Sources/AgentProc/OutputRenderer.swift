@@ -11,6 +11,8 @@ public struct RenderedOutput: Sendable, Equatable {
 
     public var output: String
     public var truncated: Truncation?
+    /// Lines that were cut because they are longer than ``ProcLimits/lineBytes``.
+    public var cutLines = 0
 
     static let lineSuffix = Array(" ... [truncated]".utf8)
 
@@ -19,22 +21,27 @@ public struct RenderedOutput: Sendable, Equatable {
     }
 
     init(head: [UInt8], tail: [UInt8], total: Int, omitted: Int) {
-        guard omitted > 0 else {
-            output = UTF8Repair.string(head + tail)
-            return
+        var text: [UInt8]
+        if omitted > 0 {
+            text = UTF8Repair.repaired(head[..<UTF8Repair.endOfWholeSequences(head)])
+            text += Array("\n\n... [omitted \(omitted) bytes] ...\n\n".utf8)
+            text += UTF8Repair.repaired(tail[UTF8Repair.startOfWholeSequences(tail)...])
+        } else {
+            text = UTF8Repair.repaired((head + tail)[...])
         }
-        var text = UTF8Repair.repaired(head[..<UTF8Repair.endOfWholeSequences(head)])
-        text += Array("\n\n... [omitted \(omitted) bytes] ...\n\n".utf8)
-        text += UTF8Repair.repaired(tail[UTF8Repair.startOfWholeSequences(tail)...])
-        let cut = Self.cuttingLines(text, limit: ProcLimits.lineBytes)
+        let (cut, lines) = Self.cuttingLines(text, limit: ProcLimits.lineBytes)
         output = String(decoding: cut, as: UTF8.self)
+        cutLines = lines
+        guard omitted > 0 else { return }
         truncated = Truncation(original_bytes: total, retained_bytes: cut.count, omitted_bytes: omitted)
     }
 
     /// Cuts each line that is longer than the limit, never inside a UTF-8 sequence. The input is
     /// valid UTF-8.
-    static func cuttingLines(_ text: [UInt8], limit: Int) -> [UInt8] {
+    /// - Returns: the text, and how many lines of it were cut.
+    static func cuttingLines(_ text: [UInt8], limit: Int) -> (text: [UInt8], lines: Int) {
         var result: [UInt8] = []
+        var lines = 0
         result.reserveCapacity(text.count)
         var start = 0
         while start <= text.count {
@@ -44,6 +51,7 @@ public struct RenderedOutput: Sendable, Equatable {
                 while cut > start, text[cut] & 0xC0 == 0x80 { cut -= 1 }
                 result += text[start..<cut]
                 result += lineSuffix
+                lines += 1
             } else {
                 result += text[start..<end]
             }
@@ -51,7 +59,7 @@ public struct RenderedOutput: Sendable, Equatable {
             result.append(UInt8(ascii: "\n"))
             start = end + 1
         }
-        return result
+        return (result, lines)
     }
 }
 
@@ -60,11 +68,6 @@ enum UTF8Repair {
     private static let replacement: [UInt8] = [0xEF, 0xBF, 0xBD]
 
     /// The text, with U+FFFD for each byte that is part of no valid sequence.
-    static func string(_ bytes: [UInt8]) -> String {
-        if let valid = String(validating: bytes, as: UTF8.self) { return valid }
-        return String(decoding: repaired(bytes[...]), as: UTF8.self)
-    }
-
     static func repaired(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
         var result: [UInt8] = []
         result.reserveCapacity(bytes.count)

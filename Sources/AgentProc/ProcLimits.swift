@@ -14,8 +14,12 @@ public enum ProcLimits {
     public static let exited = 1_000
     /// How long an exited process is remembered.
     public static let retention = Duration.seconds(300)
-    /// Forgotten processes that are remembered for shutdown, because something holds their output.
+    /// Forgotten processes that still count as lingering, because something holds their output.
     public static let outliving = 500
+    /// Sessions without a leader that are remembered for shutdown, and how many more come to that before those
+    /// that nothing is left of are looked for.
+    public static let endedSessions = 4_000
+    public static let endedSessionsSwept = 1_000
     /// Bytes of a command, and of all arguments of an argv; more is 413.
     public static let commandBytes = 256 << 10
     /// Bytes of all names and values of a request's env; more is 413.

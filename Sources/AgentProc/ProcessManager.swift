@@ -8,27 +8,6 @@ import Synchronization
 
 /// Starts processes, remembers them for a while after their end, and ends them at shutdown.
 public final class ProcessManager: Sendable {
-    public struct Configuration: Sendable {
-        /// Where commands run that name no workdir.
-        public var directory: @Sendable () -> String
-        public var environment: EnvironmentBuilder
-        public var paths: any PathStore
-        public var clock: AgentClock
-        /// A `memory.events` file; nil never reports `oom`.
-        public var memoryEvents: String?
-
-        public init(
-            directory: @escaping @Sendable () -> String, environment: EnvironmentBuilder,
-            paths: any PathStore = NoPathStore(), clock: AgentClock, memoryEvents: String? = nil
-        ) {
-            self.directory = directory
-            self.environment = environment
-            self.paths = paths
-            self.clock = clock
-            self.memoryEvents = memoryEvents
-        }
-    }
-
     private let configuration: Configuration
     private let pool: BlockingPool
     private let executor: any TaskExecutor
@@ -41,6 +20,7 @@ public final class ProcessManager: Sendable {
     private let sessions = SessionProcesses()
     private let table = Mutex(ProcessTable())
     private let starts = Atomic<UInt64>(0)
+    private let directory: StartDirectory
     private let janitor = Mutex<Task<Void, Never>?>(nil)
     private let afterReap = Mutex(Callback())
 
@@ -59,6 +39,7 @@ public final class ProcessManager: Sendable {
         executor: any TaskExecutor, spools: SpoolStore?, metrics: MetricsRegistry, logger: Logger
     ) {
         self.configuration = configuration
+        directory = StartDirectory(configuration.directory, home: configuration.home, logger: logger)
         self.launcher = launcher
         self.reactor = reactor
         self.pool = pool
@@ -150,7 +131,8 @@ public final class ProcessManager: Sendable {
             try process.activate()
         } catch {
             table.withLock { $0.withdraw(id) }
-            try? await pool.run { process.abandon() }
+            try? await pool.runToEnd { process.abandon() }
+            dispose(process)
             let failure = LaunchError(stage: .resources, errno: ENOSPC, description: "\(error)")
             throw ProcError(.startFailed(failure), detail: failure.description, cause: error)
         }
@@ -160,19 +142,20 @@ public final class ProcessManager: Sendable {
     }
 
     private func spawn(_ id: UUID, _ request: StartRequest, _ chat: ChatIdentity?) async throws -> ManagedProcess {
-        let workdir = request.workdir ?? configuration.directory()
-        guard workdir.hasPrefix("/") else {
+        if let workdir = request.workdir, !workdir.hasPrefix("/") {
             let error = LaunchError(
                 stage: .workdir, errno: EINVAL, description: "workdir \(workdir): must be an absolute path")
             throw ProcError(.startFailed(error), detail: error.description)
         }
         let environment = configuration.environment.build(request: request.environment, chat: chat)
-        let description = ProcessDescription(
-            id: id, command: request.displayCommand, workdir: workdir, background: request.background, chat: chat,
-            startedWallSeconds: configuration.clock.wallSeconds(),
-            order: starts.wrappingAdd(1, ordering: .relaxed).newValue)
+        let startedWallSeconds = configuration.clock.wallSeconds()
+        let order = starts.wrappingAdd(1, ordering: .relaxed).newValue
         let arguments = request.arguments
         return try await pool.run { [self] in
+            let workdir = request.workdir ?? directory.choose()
+            let description = ProcessDescription(
+                id: id, command: request.displayCommand, workdir: workdir, background: request.background, chat: chat,
+                startedWallSeconds: startedWallSeconds, order: order)
             var fds: (CInt, CInt) = (-1, -1)
             let rc = withUnsafeMutablePointer(to: &fds) {
                 $0.withMemoryRebound(to: CInt.self, capacity: 2) { wa_pipe($0) }
@@ -225,7 +208,7 @@ public final class ProcessManager: Sendable {
             // Cancelled when the process ends by itself.
             guard (try? await clock.sleep(timeout)) != nil, let self, let process else { return }
             process.willEnd(by: SIGTERM, because: .timeout)
-            await self.signalAll(SIGTERM, [process])
+            await self.signalAll(SIGTERM, [process.session])
             // From here on no more: what outlives its leader is ended too.
             await self.killLater(process)
         }
@@ -237,26 +220,24 @@ public final class ProcessManager: Sendable {
         await Task(executorPreference: executor) {
             try? await clock.sleep(ProcLimits.timeoutGrace)
             process.willEnd(by: SIGKILL, because: .timeout)
-            await self.signalAll(SIGKILL, [process])
+            await self.signalAll(SIGKILL, [process.session])
         }.value
     }
 
     // MARK: Looking
 
-    /// The process, if it exists and the chat may see it.
+    /// The process, if it exists and is not another chat's. One without a chat is anybody's who knows its
+    /// id; without a chat one sees them all.
     func find(_ id: String, chat: ChatIdentity?) -> ManagedProcess? {
         guard let uuid = UUID(uuidString: id), let process = table.withLock({ $0.processes[uuid] }) else { return nil }
-        return Self.isVisible(process, to: chat) ? process : nil
+        guard let chat, let owner = process.description.chat else { return process }
+        return owner.id == chat.id ? process : nil
     }
 
-    private static func isVisible(_ process: ManagedProcess, to chat: ChatIdentity?) -> Bool {
-        guard let chat, let owner = process.description.chat else { return true }
-        return owner.id == chat.id
-    }
-
-    /// Running processes first, then the newest start first.
+    /// The chat's own processes, without a chat all: running ones first, then the newest start first.
     func list(chat: ChatIdentity?, limit: Int, running: Bool?) -> [ManagedProcess] {
-        let all = table.withLock { Array($0.processes.values) }.filter { Self.isVisible($0, to: chat) }
+        let all = table.withLock { Array($0.processes.values) }
+            .filter { chat == nil || $0.description.chat?.id == chat?.id }
         let sorted = all.map { (process: $0, running: $0.exit == nil) }
             .filter { running == nil || $0.running == running }
             .sorted { a, b in
@@ -284,9 +265,12 @@ public final class ProcessManager: Sendable {
     /// Sends a signal to every process of the session.
     func signal(_ process: ManagedProcess, _ number: CInt) async throws {
         guard process.exit == nil else { throw ProcError(.notRunning) }
-        if number != SIGCONT, number != SIGSTOP { process.willEnd(by: number, because: .killedByRequest) }
+        let mayEnd = number != SIGCONT && number != SIGSTOP
+        var isDelivered = false
+        if mayEnd { process.willEnd(by: number, because: .killedByRequest) }
+        defer { if mayEnd, !isDelivered { process.didNotEnd(by: number, because: .killedByRequest) } }
         switch try await deliver(number, to: process) {
-        case .delivered: return
+        case .delivered: isDelivered = true
         case .nobody: throw ProcError(.notRunning)
         case .refused(let error): throw ProcError(.notPermitted, detail: errnoText(error))
         }
@@ -294,9 +278,8 @@ public final class ProcessManager: Sendable {
 
     private func deliver(_ number: CInt, to process: ManagedProcess) async throws -> SessionProcesses.Outcome {
         try await pool.run { [sessions] in
-            // The leader is not reaped before its exit is noted, so until then its number is its own.
             guard process.exit == nil else { return .nobody }
-            return sessions.signal(number, sessions: [process.pid])
+            return sessions.signal(number, sessions: [process.session])
         }
     }
 
@@ -369,18 +352,20 @@ public final class ProcessManager: Sendable {
         for process in all { process.stopWaiting() }
     }
 
-    /// SIGTERM to all, two seconds, SIGKILL to what is left; returns when the leaders are reaped.
+    /// SIGTERM to all processes of our sessions, two seconds, SIGKILL to what is left; returns when the leaders
+    /// are reaped. Sessions whose leaders have ended, scripts' too, are ended with the rest; what has left its
+    /// session is not.
     public func shutdown() async {
         beginShutdown()
-        // Kept from the start: a session whose leader went at SIGTERM may still have members.
-        let sessions = table.withLock { Array($0.processes.values) + $0.outliving }
-            .filter { $0.exit == nil || $0.isLingering }
+        let running = table.withLock { Array($0.processes.values) }.filter { $0.exit == nil }
+        // Kept from the start: a session whose leader goes at SIGTERM may still have members.
+        let sessions = running.map(\.session) + launcher.endedSessions.all
         for (signal, grace) in [(SIGTERM, ProcLimits.shutdownGrace), (SIGKILL, ProcLimits.killGrace)]
         where !sessions.isEmpty {
             let deadline = configuration.clock.now() + grace
-            for process in sessions { process.willEnd(by: signal, because: .agentShutdown) }
+            for process in running { process.willEnd(by: signal, because: .agentShutdown) }
             await signalAll(signal, sessions)
-            await waitUntilEnded(sessions, until: deadline)
+            await waitUntilEnded(running, until: deadline)
             if await waitUntilEmpty(sessions, until: deadline) { break }
         }
         janitor.withLock { $0 }?.cancel()
@@ -388,18 +373,8 @@ public final class ProcessManager: Sendable {
         await spools?.settle()
     }
 
-    private func signalAll(_ signal: CInt, _ processes: [ManagedProcess]) async {
-        let (alive, left) = Self.split(processes)
-        _ = try? await pool.run { [sessions] in
-            if !alive.isEmpty { _ = sessions.signal(signal, sessions: alive) }
-            if !left.isEmpty { _ = sessions.signal(signal, sessions: left, descendantsOnly: true) }
-        }
-    }
-
-    /// Sessions whose leader holds their number, and those that are found by descent.
-    private static func split(_ processes: [ManagedProcess]) -> (alive: Set<pid_t>, left: Set<pid_t>) {
-        let parts = Dictionary(grouping: processes) { $0.exit == nil }
-        return (Set((parts[true] ?? []).map(\.pid)), Set((parts[false] ?? []).map(\.pid)))
+    private func signalAll(_ signal: CInt, _ targets: [OwnSession]) async {
+        _ = try? await pool.run { [sessions] in sessions.signal(signal, sessions: targets) }
     }
 
     private func waitUntilEnded(_ processes: [ManagedProcess], until deadline: Duration) async {
@@ -411,14 +386,11 @@ public final class ProcessManager: Sendable {
     }
 
     /// Nothing announces the end of a process that is not our child, so it is looked for.
-    private func waitUntilEmpty(_ processes: [ManagedProcess], until deadline: Duration) async -> Bool {
+    private func waitUntilEmpty(_ targets: [OwnSession], until deadline: Duration) async -> Bool {
         let clock = configuration.clock
         while true {
-            let (alive, left) = Self.split(processes)
-            let remaining = try? await pool.run { [sessions] in
-                sessions.members(of: alive).count + sessions.members(of: left, descendantsOnly: true).count
-            }
-            if remaining == 0 { return true }
+            let isEmpty = try? await pool.run { [sessions] in sessions.members(of: targets).isEmpty }
+            if isEmpty == true { return true }
             guard clock.now() < deadline else { return false }
             try? await clock.sleep(.milliseconds(20))
         }

@@ -77,7 +77,7 @@ struct ProcessInfo: Encodable {
 
 struct OutputAnswer: Encodable {
     private enum Keys: String, CodingKey {
-        case output, truncated, running, pid, chat_id, total_bytes, lingering
+        case output, truncated, cut_lines, running, pid, chat_id, total_bytes, lingering
     }
 
     let rendered: RenderedOutput
@@ -96,6 +96,7 @@ struct OutputAnswer: Encodable {
         var container = encoder.container(keyedBy: Keys.self)
         try container.encode(rendered.output, forKey: .output)
         try container.encodeIfPresent(rendered.truncated, forKey: .truncated)
+        if rendered.cutLines > 0 { try container.encode(rendered.cutLines, forKey: .cut_lines) }
         try container.encode(snapshot.exit == nil, forKey: .running)
         try container.encode(pid, forKey: .pid)
         try container.encodeIfPresent(description.chat?.id.lowercased, forKey: .chat_id)

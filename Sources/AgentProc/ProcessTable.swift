@@ -33,8 +33,8 @@ struct ProcessTable {
     /// Running processes and starts under way.
     private(set) var occupied = 0
     var shuttingDown = false
-    /// Forgotten processes whose descendants still hold the pipe: shutdown ends them too. At most
-    /// ``ProcLimits/outliving``, the oldest goes.
+    /// Forgotten processes whose descendants still hold the pipe. At most ``ProcLimits/outliving``, the
+    /// oldest goes.
     private(set) var outliving: [ManagedProcess] = []
 
     /// Takes the place of one running process.

@@ -25,6 +25,7 @@ public final class Reactor: Sendable {
         var next: UInt64 = 1
         var sources: [UInt64: any ReactorSource] = [:]
         var deadlines: [UInt64: ContinuousClock.Instant] = [:]
+        var work: [@Sendable () -> Void] = []
         var stopping = false
         var stopped: [CheckedContinuation<Void, Never>] = []
         var running = false
@@ -91,9 +92,6 @@ public final class Reactor: Sendable {
         }
     }
 
-    /// Whether a deadline for the token would be heard: its source is known.
-    func wakes(_ token: UInt64) -> Bool { table.withLock { $0.sources[token] != nil } }
-
     /// Forgets a descriptor, which is still open.
     func remove(_ descriptor: CInt, token: UInt64) {
         _ = wa_epoll_remove(epoll, descriptor)
@@ -121,6 +119,15 @@ public final class Reactor: Sendable {
         if known, deadline != nil { wa_eventfd_signal(wake) }
     }
 
+    /// Has the reactor's thread do something between its reports; without that thread it is done here.
+    func perform(_ work: @escaping @Sendable () -> Void) {
+        let taken = table.withLock { table in
+            if table.running { table.work.append(work) }
+            return table.running
+        }
+        if taken { wa_eventfd_signal(wake) } else { work() }
+    }
+
     private func loop() {
         let scratch = UnsafeMutableRawBufferPointer.allocate(byteCount: Self.scratchBytes, alignment: 16)
         defer { scratch.deallocate() }
@@ -138,6 +145,7 @@ public final class Reactor: Sendable {
                 source?.ready(events: event.events, scratch: scratch)
             }
             for source in dueSources() { source.deadlineReached() }
+            for work in takeWork() { work() }
             if finishIfStopping() { return }
         }
     }
@@ -161,9 +169,16 @@ public final class Reactor: Sendable {
         }
     }
 
+    private func takeWork() -> [@Sendable () -> Void] {
+        table.withLock { table in
+            defer { table.work = [] }
+            return table.work
+        }
+    }
+
     private func finishIfStopping() -> Bool {
         let waiters: [CheckedContinuation<Void, Never>]? = table.withLock { table in
-            guard table.stopping else { return nil }
+            guard table.stopping, table.work.isEmpty else { return nil }
             table.running = false
             table.sources = [:]
             defer { table.stopped = [] }

@@ -2,7 +2,7 @@ import AgentCore
 import CPlatform
 import Glibc
 
-/// Finds and signals all processes of a session, as the kernel knows them at that moment.
+/// Finds and signals all processes of our sessions, as the kernel knows them at that moment.
 struct SessionProcesses: Sendable {
     /// Looks for children that were forked while a signal was delivered, this often at most.
     private static let passes = 10
@@ -27,14 +27,12 @@ struct SessionProcesses: Sendable {
     }
 
     /// Sends the signal to every process of the sessions.
-    /// - Parameter descendantsOnly: skip processes that do not descend from us. For a session whose
-    ///   leader is reaped: its number may have a new owner.
-    func signal(_ number: CInt, sessions: Set<pid_t>, descendantsOnly: Bool = false) -> Outcome {
+    func signal(_ number: CInt, sessions: [OwnSession]) -> Outcome {
         var seen: Set<Identity> = []
         var delivered = 0
         var refusal: Int32?
         for _ in 0..<Self.passes {
-            let fresh = members(of: sessions, descendantsOnly: descendantsOnly).filter { !seen.contains($0) }
+            let fresh = members(of: sessions).filter { !seen.contains($0) }
                 .sorted(by: Self.parentsFirst)
             if fresh.isEmpty { break }
             for identity in fresh {
@@ -59,23 +57,42 @@ struct SessionProcesses: Sendable {
     }
 
     /// The processes of the sessions that still run, zombies left out.
-    func members(of sessions: Set<pid_t>, descendantsOnly: Bool = false) -> [Identity] {
+    func members(of sessions: [OwnSession]) -> [Identity] {
+        let numbers = Set(sessions.map(\.number))
+        let begin = Self.now()
+        let all = processes()
+        let found = Dictionary(grouping: all.values.filter { numbers.contains($0.session) }, by: \.session)
+        let own = sessions.flatMap { session in
+            session.own(found[session.number] ?? [], since: begin) { descendsFromUs($0, all) }
+        }
+        return Set(own).filter { !$0.isZombie }
+    }
+
+    /// All processes, zombies among them.
+    func processes() -> [pid_t: Identity] {
         var all: [pid_t: Identity] = [:]
         for entry in directoryEntries(procfs) {
             guard let pid = pid_t(entry), let identity = identity(pid) else { continue }
             all[pid] = identity
         }
-        return all.values.filter { identity in
-            guard sessions.contains(identity.session), !identity.isZombie else { return false }
-            return !descendantsOnly || descendsFromUs(identity, all)
-        }
+        return all
     }
 
-    private func send(_ number: CInt, to identity: Identity) -> Int32 {
+    /// Now as ``Identity/startTime`` is told: clock ticks since the boot, suspended time included.
+    static func now() -> UInt64 {
+        var time = timespec()
+        clock_gettime(CLOCK_BOOTTIME, &time)
+        return UInt64(max(0, time.tv_sec)) * ticks + UInt64(max(0, time.tv_nsec)) * ticks / 1_000_000_000
+    }
+
+    private static let ticks = UInt64(max(1, sysconf(CInt(_SC_CLK_TCK))))
+
+    /// - Returns: 0, or an errno: ESRCH when it is gone.
+    func send(_ number: CInt, to identity: Identity) -> Int32 {
         let pidfd = wa_pidfd_open(identity.pid)
         guard pidfd >= 0 else { return -pidfd }
         defer { close(pidfd) }
-        // The descriptor now holds whoever has the number; make sure that it is still the same.
+        // The descriptor now holds the process that has the number; make sure that it is still the same.
         guard let now = self.identity(identity.pid), now.startTime == identity.startTime,
             now.session == identity.session
         else { return ESRCH }

@@ -1,5 +1,4 @@
 import AgentCore
-import CPlatform
 import DequeModule
 import Glibc
 import NIOCore
@@ -34,6 +33,8 @@ public final class SpoolStore: Sendable {
         self.processLimit = processLimit
         self.totalLimit = totalLimit
         try createDirectories(directory, mode: 0o700)
+        // What is removed below lies in it, not where a link in its place leads.
+        try requirePrivateDirectory(directory)
         for name in directoryEntries(directory) where name.hasSuffix(".out") { unlink("\(directory)/\(name)") }
     }
 
@@ -207,8 +208,7 @@ final class Spool: Sendable {
 
     /// Reads from disk; blocks, so call it on a blocking pool.
     func read(offset: Int, count: Int) throws -> ByteBuffer {
-        let descriptor = wa_open(path, O_RDONLY | O_NOFOLLOW, 0)
-        guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot open the spooled output") }
+        let descriptor = try OwnFile.open(path, O_RDONLY)
         defer { close(descriptor) }
         var buffer = ByteBuffer()
         var failure: Int32 = 0
@@ -217,7 +217,7 @@ final class Spool: Sendable {
             if n < 0 { failure = errno }
             return max(n, 0)
         }
-        if failure != 0 { throw CoreError.system(failure, "cannot read the spooled output") }
+        if failure != 0 { throw CoreError.system(failure, "cannot read \(path)") }
         return buffer
     }
 
@@ -263,8 +263,10 @@ final class Spool: Sendable {
             }
             guard let batch else { return finishDrain() }
             for buffer in batch {
-                if let failure = write(buffer) {
-                    giveUp("writing it failed: \(errnoText(failure))")
+                do {
+                    try write(buffer)
+                } catch {
+                    giveUp("it could not be kept: \(error)")
                     store.abandon(self)
                     break
                 }
@@ -293,17 +295,16 @@ final class Spool: Sendable {
         for waiter in waiters { waiter.resume() }
     }
 
-    private func write(_ buffer: ByteBuffer) -> Int32? {
+    private func write(_ buffer: ByteBuffer) throws(CoreError) {
         var descriptor = state.withLock { $0.descriptor }
         if descriptor < 0 {
-            descriptor = wa_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
-            guard descriptor >= 0 else { return -descriptor }
+            descriptor = try OwnFile.open(path, O_WRONLY | O_CREAT | O_EXCL)
             state.withLock {
                 $0.descriptor = descriptor
                 $0.created = true
             }
         }
-        return buffer.withUnsafeReadableBytes { bytes in
+        let failure: Int32? = buffer.withUnsafeReadableBytes { bytes in
             var rest = bytes[...]
             while !rest.isEmpty {
                 let n = Glibc.write(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count)
@@ -316,5 +317,6 @@ final class Spool: Sendable {
             state.withLock { $0.written += bytes.count }
             return nil
         }
+        if let failure { throw CoreError.system(failure, "cannot write \(path)") }
     }
 }

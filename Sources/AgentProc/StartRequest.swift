@@ -68,7 +68,7 @@ struct StartBody: Decodable {
     var env: [String: String]?
     var background: Bool?
     var client_token: String?
-    var timeout_ms: Int?
+    var timeout_ms: WholeNumber?
 
     /// Checks every field.
     /// - Throws: ``HTTPProblem`` 400 or 413 that names the field.
@@ -88,7 +88,7 @@ struct StartBody: Decodable {
             try Self.refuseNUL("client_token", client_token)
             request.clientToken = client_token
         }
-        if let timeout_ms {
+        if let timeout_ms = timeout_ms?.value {
             guard (1...ProcLimits.runMilliseconds).contains(timeout_ms) else {
                 throw HTTPProblem.invalid("timeout_ms", "must be from 1 to \(ProcLimits.runMilliseconds)")
             }

@@ -71,16 +71,15 @@ private final class WorkerExit: ReactorSource {
         reaped.withLock { if !$0 { _ = wa_pidfd_send_signal(process.pidfd, SIGKILL) } }
     }
 
-    /// Nobody watches it after all.
+    /// It cannot be watched, so the reactor knows nothing of it.
     func abandon() {
-        _ = wa_pidfd_send_signal(process.pidfd, SIGKILL)
-        waitpid(process.pid, nil, 0)
+        launcher.discard(process)
         finish()
     }
 
     func ready(events: UInt32, scratch: UnsafeMutableRawBufferPointer) {
         var status = wa_exit()
-        let result = wa_reap_pidfd(process.pidfd, &status)
+        let result = launcher.reap(process, &status)
         guard result != 0 else { return }
         reactor.remove(process.pidfd, token: token)
         finish()
@@ -92,6 +91,5 @@ private final class WorkerExit: ReactorSource {
             reaped = true
             close(process.pidfd)
         }
-        launcher.forget(process.pid)
     }
 }

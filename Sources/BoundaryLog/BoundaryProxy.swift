@@ -90,7 +90,7 @@ public final class BoundaryProxy: Service {
         } onCancelOrGracefulShutdown: {
             // Nobody finds it any more; who has connected already is accepted first, and read.
             listener.remove()
-            server.eventLoop.scheduleTask(in: .milliseconds(Limits.acceptMilliseconds)) { server.close(promise: nil) }
+            Self.close(server, listener.descriptor, looks: Limits.acceptLooks, quiet: 0)
         }
         let channels = state.withLock { state in
             state.closed = true
@@ -99,6 +99,18 @@ public final class BoundaryProxy: Service {
         for channel in channels { channel.pipeline.fireUserInboundEventTriggered(BoundaryConnection.Drain()) }
         for channel in channels { try? await channel.closeFuture.get() }
         logger.info("boundary log socket is closed", metadata: ["path": "\(configuration.path)"])
+    }
+
+    /// Closes the listener once no connection has waited to be accepted at two looks in a row: a loop that was
+    /// kept from running may have many of them.
+    private static func close(_ server: any Channel, _ descriptor: CInt, looks: Int, quiet: Int) {
+        server.eventLoop.scheduleTask(in: .milliseconds(Limits.acceptMilliseconds)) {
+            guard server.isActive else { return }
+            var waiting = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            let quiet = poll(&waiting, 1, 0) > 0 ? 0 : quiet + 1
+            guard quiet < 2, looks > 1 else { return server.close(promise: nil) }
+            close(server, descriptor, looks: looks - 1, quiet: quiet)
+        }
     }
 
     private func serve(_ channel: any Channel) -> EventLoopFuture<Void> {

@@ -10,8 +10,11 @@ public enum Limits {
     public static let connections = 1_024
     /// Connections that may wait to be accepted; a unix socket refuses more (EAGAIN).
     public static let backlog: Int32 = 1_024
-    /// Milliseconds for which connections that wait are accepted when the proxy stops.
+    /// Milliseconds between two looks whether a connection waits to be accepted while the proxy stops; it listens
+    /// on until none has at two in a row.
     public static let acceptMilliseconds: Int64 = 20
+    /// Looks at most; then it stops listening in any case.
+    public static let acceptLooks = 100
     /// Times, 10 ms apart, that a connection is looked at while the proxy stops; it is closed when
     /// nothing came in between, and at the last.
     public static let drainTurns = 50

@@ -85,8 +85,17 @@ final class QueueDatabase {
     }
 
     /// Makes an empty file before SQLite does, which would follow the umask. The files beside it
-    /// (the log) get the mode of this one.
+    /// (the log) get the mode of this one. SQLite would wait for ever for what is in a named pipe, and write
+    /// to another user's file.
     private static func create(_ path: String) throws {
+        for file in ["", "-wal", "-shm", "-journal"].map({ path + $0 }) where !OwnFile.isFree(file) {
+            do {
+                // Fails, and says what lies there.
+                close(try OwnFile.open(file, O_RDONLY))
+            } catch {
+                throw BoundaryError(.storage(0), "boundary log queue: \(error)")
+            }
+        }
         let descriptor = wa_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
         if descriptor >= 0 {
             close(descriptor)

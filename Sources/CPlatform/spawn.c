@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -28,9 +29,11 @@ enum { WA_SPAWN_BUSY_TRIES = 100 };
 // child of the program would otherwise inherit the daemon's).
 static void run_child(
     const struct wa_spawn_options *o, volatile struct wa_spawn_result *result,
-    const char *oom_text, size_t oom_length
+    const char *oom_text, size_t oom_length, bool bound
 ) {
     result->stage = WA_SPAWN_SETUP;
+
+    if (bound && prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) goto failed;
 
     // The system call itself: the C library refuses to touch the two signals that it keeps for
     // itself, yet an ignored one would be inherited. All zero is SIG_DFL in every layout.
@@ -63,6 +66,9 @@ static void run_child(
         }
     }
 
+    // The child of a vfork has a umask of its own.
+    if (o->file_mask >= 0) umask((mode_t)o->file_mask);
+
     if (o->workdir != NULL && chdir(o->workdir) != 0) {
         result->stage = WA_SPAWN_CHDIR;
         goto failed;
@@ -88,8 +94,8 @@ failed:
     _exit(127);
 }
 
-__attribute__((noinline)) void wa_spawn(
-    const struct wa_spawn_options *options, struct wa_spawn_result *result
+__attribute__((noinline)) static void spawn(
+    const struct wa_spawn_options *options, struct wa_spawn_result *result, bool bound
 ) {
     memset(result, 0, sizeof *result);
     char oom_text[16];
@@ -102,7 +108,7 @@ __attribute__((noinline)) void wa_spawn(
 
     pid_t pid = vfork();
     if (pid == 0) {
-        run_child(options, result, oom_text, (size_t)oom_length);
+        run_child(options, result, oom_text, (size_t)oom_length, bound);
         _exit(127);
     }
     int fork_error = errno;
@@ -123,6 +129,14 @@ __attribute__((noinline)) void wa_spawn(
         return;
     }
     result->stage = WA_SPAWN_OK;
+}
+
+void wa_spawn(const struct wa_spawn_options *options, struct wa_spawn_result *result) {
+    spawn(options, result, false);
+}
+
+void wa_spawn_bound(const struct wa_spawn_options *options, struct wa_spawn_result *result) {
+    spawn(options, result, true);
 }
 
 int wa_pidfd_open(pid_t pid) {

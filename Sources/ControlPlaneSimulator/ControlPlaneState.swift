@@ -31,14 +31,12 @@ struct ControlPlaneState: Sendable {
 
     // MARK: Lifecycle
 
-    /// States that may follow. An agent begins anew with CREATED, STARTING or, when it is stopped
-    /// before its first manifest, SHUTTING_DOWN; the same state again is a report whose answer was
-    /// lost.
+    /// States that may follow. An agent begins anew with STARTING or, when it is stopped before its
+    /// first manifest, SHUTTING_DOWN; the same state again is a report whose answer was lost.
     private static func follows(_ new: LifecycleState, _ old: LifecycleState?) -> Bool {
-        guard let old else { return [.created, .starting, .shuttingDown].contains(new) }
+        guard let old else { return [.starting, .shuttingDown].contains(new) }
         if new == old { return true }
         return switch old {
-        case .created: [.starting, .shuttingDown].contains(new)
         case .starting: [.ready, .startTimeout, .startError, .shuttingDown].contains(new)
         case .startTimeout: [.ready, .startError, .shuttingDown].contains(new)
         case .ready, .startError: new == .shuttingDown
@@ -54,6 +52,9 @@ struct ControlPlaneState: Sendable {
         let new = request.lifecycle
         guard Self.isKnown(new.state), new.state != .unspecified else {
             throw Refusal("unknown lifecycle state: \(new.state.rawValue)")
+        }
+        guard new.state != .created else {
+            throw Refusal("lifecycle CREATED is never reported: the control plane begins with it by itself")
         }
         guard new.hasChangedAt else { throw Refusal("lifecycle \(Self.name(new.state)): changed_at is missing") }
         let isOver = [.off, .shutdownError, .shutdownTimeout].contains(lifecycle?.state)

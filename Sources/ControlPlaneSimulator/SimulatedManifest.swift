@@ -41,12 +41,11 @@ package struct SimulatedManifest: Sendable {
 
     /// Reads a file.
     package init(path: String) throws(SimulatorError) {
-        guard let bytes = readFile(path) else {
-            throw SimulatorError(.manifest, "cannot read \(path): \(errnoText(errno))")
-        }
-        guard bytes.count <= Limits.manifestFileBytes else {
-            throw SimulatorError(
-                .manifest, "\(path) has more than the \(Limits.manifestFileBytes) bytes a manifest may have")
+        let bytes: [UInt8]
+        do {
+            bytes = try OwnFile.readNamed(path, limit: Limits.manifestFileBytes).bytes
+        } catch {
+            throw SimulatorError(.manifest, "\(error)")
         }
         do {
             try self.init(json: bytes)

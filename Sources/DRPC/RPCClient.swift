@@ -28,7 +28,8 @@ public final class RPCClient: Sendable {
         }
     }
 
-    /// Connects to a server's unix socket.
+    /// Connects to a server's unix socket, which this user or root must serve: in a shared directory another user
+    /// may have put theirs in its place.
     public static func connect(
         unixPath: String, group: any EventLoopGroup, timeout: TimeAmount = .seconds(10),
         cancelStyle: CancelStyle = .closeTransport
@@ -45,6 +46,8 @@ public final class RPCClient: Sendable {
                 pause = min(pause * 2, .milliseconds(100))
             } catch let error as IOError {
                 throw DRPCError(.closed, "cannot connect to \(unixPath): \(errnoText(error.errnoCode))", cause: error)
+            } catch let error as DRPCError {
+                throw error
             } catch {
                 throw DRPCError(.closed, "cannot connect to \(unixPath)", cause: error)
             }
@@ -57,7 +60,7 @@ public final class RPCClient: Sendable {
         let loop = group.any()
         let client = loop.makePromise(of: RPCClient.self)
         do {
-            _ = try await ClientBootstrap(group: loop)
+            let channel = try await ClientBootstrap(group: loop)
                 .connectTimeout(timeout)
                 // A reply is one read: asking again would only cost a system call.
                 .channelOption(.maxMessagesPerRead, value: 1)
@@ -67,6 +70,12 @@ public final class RPCClient: Sendable {
                     return attached.map { _ in }
                 }
                 .connect(unixDomainSocketPath: unixPath).get()
+            let server = try? await PeerCredentials.of(channel).get()
+            // A server that has closed already is the first call's to tell.
+            if channel.isActive, server?.mayUse(socketOf: geteuid()) != true {
+                channel.close(promise: nil)
+                throw DRPCError(.closed, PeerCredentials.refusal(of: server, at: unixPath))
+            }
         } catch {
             client.fail(error)
             throw error

@@ -61,14 +61,14 @@ extension DesktopAction {
         .invalid("Missing \"\(field)\" for \(kind.rawValue) action.")
     }
 
-    private static func point(_ field: String, _ values: [Whole]?) throws(DesktopError) -> DesktopPoint? {
+    private static func point(_ field: String, _ values: [WholeNumber]?) throws(DesktopError) -> DesktopPoint? {
         guard let values else { return nil }
         guard values.count == 2 else { throw .invalid("\"\(field)\" must be [x, y], not \(values.count) numbers.") }
         return DesktopPoint(x: values[0].value, y: values[1].value)
     }
 
     private static func number(
-        _ field: String, _ number: Whole?, _ range: ClosedRange<Int>, unit: String = ""
+        _ field: String, _ number: WholeNumber?, _ range: ClosedRange<Int>, unit: String = ""
     ) throws(DesktopError) -> Int? {
         guard let value = number?.value, !range.contains(value) else { return number?.value }
         throw .invalid(
@@ -84,30 +84,17 @@ extension DesktopError {
     }
 }
 
-/// The decoder calls a number that is no Int corrupt, without saying where it is.
-private struct Whole: Decodable {
-    var value: Int
-
-    init(from decoder: any Decoder) throws {
-        do {
-            value = try decoder.singleValueContainer().decode(Int.self)
-        } catch {
-            throw DecodingError.typeMismatch(Int.self, .init(codingPath: decoder.codingPath, debugDescription: ""))
-        }
-    }
-}
-
 /// The body's JSON as it is, types checked.
 private struct Fields: Decodable {
     var action: String?
-    var coordinate: [Whole]?
-    var startCoordinate: [Whole]?
+    var coordinate: [WholeNumber]?
+    var startCoordinate: [WholeNumber]?
     var text: String?
-    var duration: Whole?
-    var scrollAmount: Whole?
+    var duration: WholeNumber?
+    var scrollAmount: WholeNumber?
     var scrollDirection: String?
-    var scaledWidth: Whole?
-    var scaledHeight: Whole?
+    var scaledWidth: WholeNumber?
+    var scaledHeight: WholeNumber?
 
     enum CodingKeys: String, CodingKey {
         case action, coordinate, text, duration

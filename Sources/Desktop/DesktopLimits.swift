@@ -4,7 +4,7 @@ public enum DesktopLimits {
     public static let actionBytes = 1 << 20
     /// Milliseconds of `duration`, at most; more is refused.
     public static let durationMilliseconds = 60_000
-    /// How long a desktop may take to come up.
+    /// How long a desktop may take to come up, the end of an earlier one included.
     public static let startBudget = Duration.seconds(30)
     /// Recordings that run at once; a further one is 429.
     public static let recordings = 5

@@ -96,6 +96,7 @@ struct KeyCombination: Sendable, Equatable {
 /// X keysyms (X11/keysymdef.h): Latin-1 as they are, other characters 0x01000000 and the code point.
 enum Keysym {
     static let shift: UInt32 = 0xffe1
+    static let control: UInt32 = 0xffe3
     static let backspace: UInt32 = 0xff08
     static let tab: UInt32 = 0xff09
     static let enter: UInt32 = 0xff0d

@@ -1,7 +1,9 @@
 /// The bounds of the desktop's session and its viewers; tests shorten the times.
 public struct SessionLimits: Sendable {
-    /// From the start of `portabledesktop up` to a desktop that answers.
+    /// From the first use to a desktop that answers, the end of an earlier one included.
     public var start = DesktopLimits.startBudget
+    /// How long after that a start that hangs in what has no time of its own is given up.
+    public var startSlack = Duration.seconds(1)
     /// From SIGTERM to SIGKILL for an `up` that is over time.
     public var upGrace = Duration.seconds(1)
     /// How long a process that the program tells of may take to become what it is said to be.

@@ -43,10 +43,29 @@ public enum GitWatchLimits {
     static let mappedPackBytes = 512 << 20
     /// How long thread and worker outlive the last connection.
     public static let idleTime = Duration.seconds(60)
-    /// A scan that takes longer is ended together with the worker.
-    static let scanSeconds = 120
+    /// A scan, or the search for a path's repository, that takes longer is ended together with the worker, and
+    /// tried again after a wait that doubles from the first to the longest.
+    static let scanTime = Duration.seconds(120)
+    static let resolveTime = Duration.seconds(30)
+    static let firstRetry = Duration.seconds(30)
+    static let longestRetry = Duration.seconds(600)
+    /// What takes longer is named in /healthz.
+    static let noticeTime = Duration.seconds(30)
+    /// Workers that were killed and have not ended, being stuck in the kernel; with more, none is replaced.
+    static let dyingWorkers = 8
+    /// How long the end of the watcher waits for workers that were killed.
+    static let endTime = Duration.seconds(3)
+    /// How long the first message of a connection waits for all that the chat is known to watch.
+    static let firstMessageTime = Duration.seconds(5)
     /// A git process that takes longer is ended.
     static let gitSeconds = 60
+    /// Threads of the worker that scan, and how many more there are while those hang; the same for those that
+    /// look for the repositories of paths.
+    static let scanThreads = 2
+    static let resolveThreads = 1
+    static let spareThreads = 6
+    /// Milliseconds that a scan waits for a thread before there is one more: many at once are no reason for it.
+    static let scanPatience = 1_000
     /// Repositories that the worker keeps open; the least recently scanned is closed first.
     static let openRepositories = 32
     /// Ends of the worker within a minute after which it is started again only a minute later.

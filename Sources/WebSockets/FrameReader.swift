@@ -97,21 +97,13 @@ public struct FrameReader: Sendable {
     private static func control(
         _ opcode: FrameHeader.Opcode, _ payload: ByteBuffer
     ) throws(WebSocketError) -> Event {
-        var payload = payload
         switch opcode {
         case .ping: return .ping(payload)
         case .pong: return .pong(payload)
-        default: break
+        default:
+            let (code, reason) = try WebSocketCloseCode.parse(payload)
+            return .close(code, reason: reason)
         }
-        guard payload.readableBytes > 0 else { return .close(nil, reason: "") }
-        guard let code = payload.readInteger(as: UInt16.self) else {
-            throw .violation("a close frame has half a code")
-        }
-        guard WebSocketCloseCode(code).mayBeSent else { throw .violation("a close frame has the code \(code)") }
-        guard let reason = String(validating: payload.readableBytesView, as: UTF8.self) else {
-            throw WebSocketError(.violation(.invalidPayload), "a close frame's reason is not UTF-8")
-        }
-        return .close(WebSocketCloseCode(code), reason: reason)
     }
 
     /// Unmasks into memory of our own: the transport keeps the bytes that it read for its next read,
@@ -129,6 +121,23 @@ public struct FrameReader: Sendable {
 }
 
 extension WebSocketCloseCode {
+    /// Code and reason of a close frame (RFC 6455 section 5.5.1); no code when the frame is empty.
+    /// - Throws: ``WebSocketError`` with the code to close with.
+    static func parse(
+        _ payload: ByteBuffer
+    ) throws(WebSocketError) -> (code: WebSocketCloseCode?, reason: String) {
+        var payload = payload
+        guard payload.readableBytes > 0 else { return (nil, "") }
+        guard let code = payload.readInteger(as: UInt16.self) else {
+            throw .violation("a close frame has half a code")
+        }
+        guard WebSocketCloseCode(code).mayBeSent else { throw .violation("a close frame has the code \(code)") }
+        guard let reason = String(validating: payload.readableBytesView, as: UTF8.self) else {
+            throw WebSocketError(.violation(.invalidPayload), "a close frame's reason is not UTF-8")
+        }
+        return (WebSocketCloseCode(code), reason)
+    }
+
     /// Whether the code may stand in a close frame (RFC 6455 section 7.4): the others tell of a
     /// connection's end where there was no frame, or belong to nobody.
     public var mayBeSent: Bool {

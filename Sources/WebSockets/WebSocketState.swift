@@ -12,8 +12,8 @@ package struct WebSocketState {
         case sendPing
         /// Send a close frame with the code and wait for the peer's.
         case sendClose(WebSocketCloseCode, String)
-        /// Answer the peer's close frame with the same code, then close the transport.
-        case echoCloseAndEnd(WebSocketCloseCode?)
+        /// Answer the peer's close frame with this code, its own unless that is wrong, then close the transport.
+        case answerCloseAndEnd(WebSocketCloseCode)
         /// Close the transport.
         case end
     }
@@ -112,13 +112,14 @@ package struct WebSocketState {
     }
 
     private mutating func receivedClose(_ data: ByteBuffer) -> Action {
-        let code = data.getInteger(at: data.readerIndex, as: UInt16.self).map { WebSocketCloseCode($0) }
-        if phase == .closeSent {
-            phase = .closed
-            return .end
+        defer { phase = .closed }
+        guard phase != .closeSent else { return .end }
+        do throws(WebSocketError) {
+            return .answerCloseAndEnd(try WebSocketCloseCode.parse(data).code ?? .normal)
+        } catch {
+            guard case .violation(let code) = error.code else { return .end }
+            return .answerCloseAndEnd(code)
         }
-        phase = .closed
-        return .echoCloseAndEnd(code)
     }
 
     private mutating func fail(_ code: WebSocketCloseCode, _ reason: String) -> Action {

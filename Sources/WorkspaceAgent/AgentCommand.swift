@@ -69,7 +69,7 @@ struct AgentCommand: ParsableCommand {
     @Flag(help: "Do not adopt and reap orphaned processes. [WORKSPACE_AGENT_NO_REAP]")
     var noReap = false
 
-    @Flag(help: "Print commands to try once the daemon listens.")
+    @Flag(help: "Print commands to try once the daemon listens. [WORKSPACE_AGENT_PRINT_EXAMPLES]")
     var printExamples = false
 
     func run() throws {

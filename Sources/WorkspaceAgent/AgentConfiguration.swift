@@ -91,7 +91,9 @@ struct AgentConfiguration: Sendable {
             value(flag, name).flatMap { $0.isEmpty ? nil : $0 }
         }
         func list(_ flags: [String], _ name: String) -> [String] {
-            flags.isEmpty ? (environment[name] ?? "").split(separator: ",").map(String.init) : flags
+            // An empty flag is none at all, whatever the variable says.
+            flags.isEmpty
+                ? (environment[name] ?? "").split(separator: ",").map(String.init) : flags.filter { !$0.isEmpty }
         }
 
         let defaultSocket = Self.defaultSocket(environment)
@@ -114,7 +116,7 @@ struct AgentConfiguration: Sendable {
         case let other: throw ConfigurationError("--http-auth: \"\(other)\" is neither token nor none")
         }
         func flag(_ flag: Bool, _ name: String) -> Bool {
-            flag || ["1", "true", "yes"].contains(environment[name]?.lowercased() ?? "")
+            flag || TypedArguments.isTrue(environment[name])
         }
         understandsOpenAccess = flag(command.httpAuthNoneIUnderstand, "WORKSPACE_AGENT_HTTP_AUTH_NONE_I_UNDERSTAND")
         if httpAuth == .none, !understandsOpenAccess, let open = addresses.first(where: \.isWildcard) {
@@ -150,7 +152,7 @@ struct AgentConfiguration: Sendable {
             prometheusAddress = try ListenAddress(text, flag: "--prometheus-address")
         }
         reapsOrphans = !flag(command.noReap, "WORKSPACE_AGENT_NO_REAP")
-        printsExamples = command.printExamples
+        printsExamples = flag(command.printExamples, "WORKSPACE_AGENT_PRINT_EXAMPLES")
         link = try LinkSettings(command.link, environment)
         let boundary =
             command.boundary.boundaryLogProxySocketPath ?? environment["CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH"]
@@ -209,7 +211,7 @@ struct AgentConfiguration: Sendable {
         return "/tmp/workspace-agent-\(geteuid())"
     }
 
-    private static func defaultStateDirectory(_ environment: [String: String]) -> String {
+    static func defaultStateDirectory(_ environment: [String: String]) -> String {
         if let directory = environment["XDG_STATE_HOME"], directory.hasPrefix("/") {
             return "\(directory)/workspace-agent"
         }

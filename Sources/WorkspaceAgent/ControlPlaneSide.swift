@@ -2,7 +2,6 @@ import AgentCore
 import AgentHTTP
 import AgentProto
 import AgentSocket
-import AsyncHTTPClient
 import BoundaryLog
 import ControlPlane
 import DRPC
@@ -31,7 +30,6 @@ struct ControlPlaneSide: Sendable {
     private let foundation: Foundation
     private let url: String
     private let subsystems: [Coder_Agent_V2_Startup.Subsystem]
-    private let probes: HTTPClient
     private let runtime: LinkRuntime
     private let scriptPool: BlockingPool
     /// Outlives lives: it knows which volume hangs.
@@ -47,27 +45,40 @@ struct ControlPlaneSide: Sendable {
         } catch {
             throw CommandFailure(message: "\(error)", code: 2)
         }
+        do { try checked.checkFiles() } catch { throw CommandFailure(message: "\(error)") }
         self.foundation = foundation
         url = settings.url
         runtime = LinkRuntime(clock: foundation.clock, executor: foundation.executor, logger: foundation.logger)
         let link = Link(
             checked, group: foundation.group, pool: foundation.pool, clock: foundation.clock,
-            runner: foundation.runner, environment: configuration.environment, logger: foundation.logger)
+            runner: foundation.runner, environment: EnvironmentBuilder(base: configuration.environment).build(),
+            logger: foundation.logger)
         self.link = link
         environment = EnvironmentBuilder(
             base: configuration.environment,
             agent: AgentLayer(
                 url: settings.url, token: { link.tokens.last }, executable: ThisProgram.path,
-                scriptBinDirectory: ScriptRunner.binDirectory(state: Self.scriptState(configuration))),
+                scriptBinDirectory: Self.binDirectory(configuration, foundation.logger)),
             logger: foundation.logger)
-        probes = HTTPClient(
-            eventLoopGroupProvider: .shared(foundation.group), configuration: HTTPAppProber.clientConfiguration)
         volumes = ResourcesMonitor(pool: foundation.pool, runtime: runtime)
         scriptPool = BlockingPool("scripts", threads: 2)
     }
 
     private static func scriptState(_ configuration: AgentConfiguration) -> String {
         "\(configuration.stateDirectory)/scripts"
+    }
+
+    /// nil where another user could put programs in front of everybody's.
+    private static func binDirectory(_ configuration: AgentConfiguration, _ logger: Logger) -> String? {
+        let state = scriptState(configuration)
+        let directory = ScriptRunner.binDirectory(state: state)
+        do {
+            try ScriptRunner.requireOwn(directory, state: state)
+            return directory
+        } catch {
+            logger.warning("the scripts' bin directory is not put on PATH", metadata: ["error": "\(error)"])
+            return nil
+        }
     }
 
     /// The agent: one life after the other.
@@ -101,7 +112,7 @@ struct ControlPlaneSide: Sendable {
         let context = ScriptContext(
             runner: f.runner, environment: self.environment,
             user: user ?? LoginUser(home: f.configuration.directory, shell: "/bin/sh"), pool: scriptPool,
-            executor: f.executor, clock: f.clock)
+            executor: f.executor, clock: f.clock, logger: f.logger)
         let logs = LogStore(metrics: f.metrics, logger: f.logger)
         let reports = ScriptReports(metrics: f.metrics, logger: f.logger)
         let scripts = ScriptRunner(
@@ -123,13 +134,13 @@ struct ControlPlaneSide: Sendable {
         ]
         return AgentLife(
             identity: .init(version: "v\(BuildInfo.version)", subsystems: subsystems), dialler: link.dialler,
-            duties: duties, prober: HTTPAppProber(client: probes), routines: routines + [boundary].compactMap { $0 },
+            duties: duties, prober: HTTPAppProber(group: f.group, pool: f.pool),
+            routines: routines + [boundary].compactMap { $0 },
             runtime: runtime, metrics: f.metrics, health: f.health)
     }
 
     /// Ends what is left once the agent has.
     func close() async {
-        try? await probes.shutdown()
         await link.shutdown()
         // A thread that hangs on a dead mount must not keep the process.
         let pool = scriptPool

@@ -22,7 +22,7 @@ enum Daemon {
     /// Returns when everything has ended in order.
     /// - Throws: ``CommandFailure`` with one line for the terminal.
     static func run(_ configuration: AgentConfiguration) throws {
-        let descriptorLimit = prepareProcess()
+        let inherited = prepareProcess()
         let group = MultiThreadedEventLoopGroup(numberOfThreads: min(2, System.coreCount))
         let executor = EventLoopTaskExecutor(group.next())
         // The main thread waits; everything runs on the loops, so that no further pool of threads
@@ -32,7 +32,7 @@ enum Daemon {
         Task(executorPreference: executor) {
             let result: Result<Void, any Error>
             do {
-                try await compose(configuration, descriptorLimit, group, executor)
+                try await compose(configuration, inherited, group, executor)
                 result = .success(())
             } catch {
                 result = .failure(error)
@@ -51,8 +51,14 @@ enum Daemon {
         }
     }
 
-    /// - Returns: the soft descriptor limit that children get back.
-    private static func prepareProcess() -> UInt64 {
+    /// What the daemon was started with and changed for itself; children get it back.
+    private struct Inherited {
+        /// The soft limit of descriptors.
+        var descriptorLimit: UInt64
+        var fileMask: mode_t
+    }
+
+    private static func prepareProcess() -> Inherited {
         // A pipe that took the place of stdin would be closed as stdin in a child.
         var descriptor: CInt
         repeat { descriptor = wa_open("/dev/null", O_RDWR, 0) } while descriptor >= 0 && descriptor <= 2
@@ -61,12 +67,11 @@ enum Daemon {
         let signals = handledSignals + [SIGCHLD]
         _ = wa_block_signals(signals, CInt(signals.count))
         wa_limit_malloc_arenas(2)
-        umask(0o077)
-        return wa_raise_nofile()
+        return Inherited(descriptorLimit: wa_raise_nofile(), fileMask: umask(0o077))
     }
 
     private static func compose(
-        _ configuration: AgentConfiguration, _ descriptorLimit: UInt64, _ group: MultiThreadedEventLoopGroup,
+        _ configuration: AgentConfiguration, _ inherited: Inherited, _ group: MultiThreadedEventLoopGroup,
         _ executor: EventLoopTaskExecutor
     ) async throws {
         let (pipeline, logFile, logProblem) = try makeLog(configuration)
@@ -86,7 +91,7 @@ enum Daemon {
         let clock = AgentClock(EventLoopClock(group: group))
 
         let processes = try makeProcesses(
-            configuration, descriptorLimit, pool, executor, clock, metrics, logger)
+            configuration, inherited, pool, executor, clock, metrics, logger)
         var side: ControlPlaneSide?
         if let settings = configuration.link {
             side = try ControlPlaneSide(
@@ -143,7 +148,7 @@ enum Daemon {
         var extra: [any Service] = []
         defer { listeners.token?.remove() }
         do {
-            try await listeners.open(configuration, server, systemd, logger)
+            try await listeners.open(configuration, server, systemd, health, logger)
             if let address = configuration.prometheusAddress {
                 extra.append(try await metricsServer(address, configuration, metrics, health, group, pool, logger))
             }
@@ -236,12 +241,13 @@ enum Daemon {
     }
 
     private static func makeProcesses(
-        _ configuration: AgentConfiguration, _ descriptorLimit: UInt64, _ pool: BlockingPool,
+        _ configuration: AgentConfiguration, _ inherited: Inherited, _ pool: BlockingPool,
         _ executor: EventLoopTaskExecutor, _ clock: AgentClock, _ metrics: MetricsRegistry, _ logger: Logger
     ) throws -> Processes {
         let reactor = try Reactor()
         guard reactor.start() else { throw CommandFailure(message: "cannot start a thread") }
-        let launcher = try Launcher(priority: configuration.priority, descriptorLimit: descriptorLimit)
+        let launcher = try Launcher(
+            priority: configuration.priority, descriptorLimit: inherited.descriptorLimit, fileMask: inherited.fileMask)
         if configuration.reapsOrphans { _ = wa_set_child_subreaper(true) }
         let stop = StopSignal()
         let signals = handledSignals + [SIGCHLD]
@@ -273,8 +279,9 @@ enum Daemon {
         let directory = configuration.directory
         let manager = ProcessManager(
             configuration: .init(
-                directory: { current?.snapshot?.directory ?? directory }, environment: environment,
-                paths: paths, clock: clock, memoryEvents: OOMEvents.defaultPath()),
+                directory: { current?.snapshot?.directory ?? directory },
+                home: AgentConfiguration.home(configuration.environment), environment: environment, paths: paths,
+                clock: clock, memoryEvents: OOMEvents.defaultPath()),
             launcher: processes.launcher, reactor: processes.reactor, pool: pool, executor: executor, spools: spools,
             metrics: metrics, logger: logger)
         let reaper = processes.reaper
@@ -350,7 +357,12 @@ enum Daemon {
         let server = HTTPServer(service: service, group: group, logger: logger)
         let policy = AccessPolicy(
             tokenRule: .none, allowedHosts: configuration.allowedHosts.union([address.host]), ownUID: geteuid())
-        let port = try await server.serve(host: address.host, port: address.port, policy: policy)
+        let port: Int
+        do {
+            port = try await server.serve(host: address.host, port: address.port, policy: policy)
+        } catch {
+            throw CommandFailure(message: "--prometheus-address: \(error)")
+        }
         logger.info("serving metrics", metadata: ["address": "\(address.host):\(port)"])
         return server
     }

@@ -20,12 +20,7 @@ struct DesktopAgentOptions: ParsableArguments {
     @Option(help: "Unix socket of the HTTP API. [WORKSPACE_AGENT_HTTP_SOCKET]")
     var httpSocket: String?
 
-    var client: LocalClient {
-        let environment = ProcessEnvironment.current
-        return LocalClient(
-            socket: httpSocket ?? environment["WORKSPACE_AGENT_HTTP_SOCKET"]
-                ?? AgentConfiguration.defaultSocket(environment))
-    }
+    var client: LocalClient { LocalClient(socket: LocalSocket.http(httpSocket, ProcessEnvironment.current)) }
 }
 
 /// `workspace-agent desktop start`.
@@ -73,10 +68,10 @@ struct DesktopScreenshotCommand: ParsableCommand {
 
     @OptionGroup var agent: DesktopAgentOptions
 
-    @Option(help: "Width of the picture; needs --height too.")
+    @Option(help: "Width of the picture; needs --height too. [WORKSPACE_AGENT_SCREENSHOT_WIDTH]")
     var width: Int?
 
-    @Option(help: "Height of the picture; needs --width too.")
+    @Option(help: "Height of the picture; needs --width too. [WORKSPACE_AGENT_SCREENSHOT_HEIGHT]")
     var height: Int?
 
     @Argument(help: "A PNG file, which is replaced; - is standard output.", completion: .file(extensions: ["png"]))
@@ -140,7 +135,7 @@ struct DesktopViewCommand: ParsableCommand {
     @Option(help: "File that holds the agent's token; default: beside its socket. [WORKSPACE_AGENT_HTTP_TOKEN_FILE]")
     var httpTokenFile: String?
 
-    @Flag(help: "Only print the address.")
+    @Flag(help: "Only print the address. [WORKSPACE_AGENT_NO_OPEN]")
     var noOpen = false
 
     func run() throws {
@@ -149,15 +144,17 @@ struct DesktopViewCommand: ParsableCommand {
         let viewer = try client.request("GET", ViewerFiles.path, allowing: [404])
         if viewer.status == 404 { throw CommandFailure(message: client.problem(viewer)) }
         let environment = ProcessEnvironment.current
-        let given =
-            httpAddress ?? environment["WORKSPACE_AGENT_HTTP_ADDRESS"]?.split(separator: ",").first.map(String.init)
-        guard let address = try given ?? client.tcpAddress() else {
+        func given(_ flag: String?, _ name: String) -> String? {
+            (flag ?? environment[name]).flatMap { $0.isEmpty ? nil : $0 }
+        }
+        let named = given(httpAddress, "WORKSPACE_AGENT_HTTP_ADDRESS")?.split(separator: ",").first.map(String.init)
+        guard let address = try named ?? client.tcpAddress() else {
             throw CommandFailure(
                 message: "the agent at \(client.socket) listens on no TCP address that a browser could open; "
                     + "start it with --http-address 127.0.0.1:7717")
         }
-        let tokenFile = httpTokenFile ?? environment["WORKSPACE_AGENT_HTTP_TOKEN_FILE"] ?? client.tokenFile
-        let token = (try? HTTPToken.read(tokenFile))?.token.reveal()
+        let tokenFile = given(httpTokenFile, "WORKSPACE_AGENT_HTTP_TOKEN_FILE") ?? client.tokenFile
+        let token = (try? HTTPToken.read(tokenFile))?.token.token.reveal()
         let url = "http://\(address)\(ViewerFiles.path)\(token.map { "?token=\(Self.escaped($0))" } ?? "")"
         print(url)
         fflush(wa_stdout())

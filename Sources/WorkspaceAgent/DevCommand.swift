@@ -24,10 +24,13 @@ struct DevCommand: ParsableCommand {
         case json
     }
 
-    @Option(help: "The manifest as JSON (protobuf's form, UUIDs as text allowed); default is a demonstration.")
+    @Option(
+        help:
+            "The manifest as JSON (protobuf's form, UUIDs as text allowed); default is a demonstration. [WORKSPACE_AGENT_DEV_MANIFEST]"
+    )
     var manifest: String?
 
-    @Option(help: "text: short lines; json: one object a line.")
+    @Option(help: "text: short lines; json: one object a line. [WORKSPACE_AGENT_DEV_OUTPUT]")
     var output = Output.text
 
     @OptionGroup(title: "Daemon options")

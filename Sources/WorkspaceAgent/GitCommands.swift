@@ -12,8 +12,8 @@ struct GitSSHCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "gitssh", abstract: "Run ssh with the user's key from the control plane.",
         discussion: """
-            Git calls it. The key is held in memory only and never on disk. When it cannot be had, ssh goes on \
-            with the keys of this machine.
+            Git calls it. The key is held in memory only and never on disk. Without one from the control \
+            plane ssh goes on with the keys of this machine. What follows -- is for ssh.
 
             Example:
               workspace-agent gitssh -- git@github.com git-upload-pack project.git
@@ -24,14 +24,15 @@ struct GitSSHCommand: AsyncParsableCommand {
 
     func run() async throws {
         var arguments = arguments
+        if let first = arguments.first, ["--help", "-h"].contains(first) { throw CleanExit.helpRequest(Self.self) }
         if arguments.first == "--" { arguments.removeFirst() }
         var key: Secret<String>?
         do {
             key = try await GitLink.use { try await $0.rest.gitSSHKey() }.privateKey
         } catch {
             fputs(
-                "workspace-agent: no key from the control plane (\(error)); going on with this machine's\n", wa_stderr()
-            )
+                "workspace-agent: no key from the control plane: \(error); going on with this machine's keys\n",
+                wa_stderr())
         }
         // Kept open until ssh has ended: it reads the key through our descriptor.
         let descriptor = try key.map { try Self.hold($0) }
@@ -121,11 +122,37 @@ struct GitAskpassCommand: AsyncParsableCommand {
 /// The control plane's REST for a command that git runs: configured by the environment that the daemon
 /// gives to whatever it starts.
 enum GitLink {
+    /// - Throws: ``ControlPlaneError`` for an answer that has not what was asked for; ``CommandFailure`` when
+    ///   there is no control plane to ask.
     static func use<T: Sendable>(_ body: @escaping @Sendable (Link) async throws -> T) async throws -> T {
         let environment = ProcessEnvironment.current
         guard let settings = try LinkSettings(LinkOptions.parse([]), environment) else {
-            throw CommandFailure(message: "CODER_AGENT_URL is not set: this is no workspace of a control plane")
+            throw CommandFailure(
+                message: "CODER_AGENT_URL is not set, so there is none to ask; run git in the workspace")
         }
+        guard settings.auth != "token" || settings.token != nil || settings.tokenFile != nil else {
+            throw CommandFailure(
+                message: "neither CODER_AGENT_TOKEN nor CODER_AGENT_TOKEN_FILE is set; run git in the workspace")
+        }
+        do {
+            return try await use(settings, environment, body)
+        } catch let error as ControlPlaneError {
+            switch error.code {
+            case .unreachable, .timeout:
+                throw CommandFailure(message: "\(error); check CODER_AGENT_URL and whether its machine can be reached")
+            case .configuration, .tls, .token:
+                throw CommandFailure(
+                    message: "\(error); check the variables CODER_AGENT_…, which stand for these flags")
+            default: throw error
+            }
+        }
+    }
+
+    private static func use<T: Sendable>(
+        _ settings: LinkSettings, _ environment: [String: String],
+        _ body: @escaping @Sendable (Link) async throws -> T
+    ) async throws -> T {
+        let configuration = try LinkConfiguration(settings.input(environment))
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let pool = BlockingPool(threads: 1)
         let logger = Logger(label: "git") { _ in SwiftLogNoOpLogHandler() }
@@ -137,8 +164,8 @@ enum GitLink {
             launcher: try Launcher(), reactor: reactor, pool: pool, executor: executor, clock: clock,
             metrics: MetricsRegistry(), logger: logger)
         let link = Link(
-            try LinkConfiguration(settings.input(environment)), group: group, pool: pool, clock: clock, runner: runner,
-            environment: environment, logger: logger)
+            configuration, group: group, pool: pool, clock: clock, runner: runner, environment: environment,
+            logger: logger)
         let result: Result<T, any Error>
         do { result = .success(try await body(link)) } catch { result = .failure(error) }
         await link.shutdown()
@@ -147,4 +174,9 @@ enum GitLink {
         try? await group.shutdownGracefully()
         return try result.get()
     }
+}
+
+extension CommandFailure: CustomStringConvertible {
+    /// As part of another message.
+    var description: String { message }
 }

@@ -26,7 +26,7 @@ struct GitWatchCommand: ParsableCommand {
               workspace-agent git watch ~/project
             """)
 
-    @Option(help: "The chat whose repositories to watch, a UUID.")
+    @Option(help: "The chat whose repositories to watch, a UUID. [WORKSPACE_AGENT_CHAT]")
     var chat: String?
 
     @Option(help: "Unix socket of the HTTP API. [WORKSPACE_AGENT_HTTP_SOCKET]")
@@ -42,8 +42,7 @@ struct GitWatchCommand: ParsableCommand {
     func run() throws {
         SyncInterrupt.exitWith130()
         let environment = ProcessEnvironment.current
-        let socket =
-            httpSocket ?? environment["WORKSPACE_AGENT_HTTP_SOCKET"] ?? AgentConfiguration.defaultSocket(environment)
+        let socket = LocalSocket.http(httpSocket, environment)
         let id = (chat ?? UUID().uuidString).lowercased()
         var paths = path
         if paths.isEmpty, chat == nil { paths = ["."] }
@@ -135,25 +134,7 @@ final class WatchClient {
 
     init(_ path: String) throws {
         self.path = path
-        descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        var address = sockaddr_un()
-        address.sun_family = sa_family_t(AF_UNIX)
-        let bytes = Array(path.utf8)
-        let fits = bytes.count < MemoryLayout.size(ofValue: address.sun_path)
-        if fits { withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: bytes) } }
-        let rc = withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
-            }
-        }
-        guard fits, rc == 0 else {
-            let why = errnoText(errno)
-            close(descriptor)
-            throw CommandFailure(
-                message:
-                    "cannot reach the agent at \(path): \(why); check that it runs and that --http-socket names its socket"
-            )
-        }
+        descriptor = try LocalSocket.connect(path)
     }
 
     deinit { close(descriptor) }

@@ -1,5 +1,4 @@
 import AgentCore
-import CPlatform
 import FoundationEssentials
 import Glibc
 
@@ -11,17 +10,24 @@ struct HTTPToken {
     /// We made it, so we take it away at the end.
     var isOurs: Bool
 
-    /// Reads the token of a file that somebody keeps for us.
-    static func read(_ path: String) throws -> HTTPToken {
-        guard let text = readTextFile(path) else {
-            throw CommandFailure(
-                message: "cannot read the token file \(path): \(errnoText(errno)); check --http-token-file")
+    /// Bytes of a file that is read.
+    private static let fileBytes = 8 << 10
+
+    /// Reads the token of a file that was named to us.
+    /// - Returns: the token, and whether other users may read or change the file.
+    static func read(_ path: String) throws -> (token: HTTPToken, isOpenToOthers: Bool) {
+        let file: (bytes: [UInt8], isOpenToOthers: Bool)
+        do {
+            file = try OwnFile.readNamed(path, limit: fileBytes)
+        } catch {
+            throw CommandFailure(message: "--http-token-file: \(error)")
         }
+        let text = String(decoding: file.bytes, as: UTF8.self)
         let token = String(text.split(whereSeparator: \.isWhitespace).joined())
         guard token.utf8.count >= 16 else {
             throw CommandFailure(message: "the token in \(path) is too short; use at least 16 characters")
         }
-        return HTTPToken(token: Secret(token), path: path, isOurs: false)
+        return (HTTPToken(token: Secret(token), path: path, isOurs: false), file.isOpenToOthers)
     }
 
     /// Makes a token of 32 random bytes in base64url and leaves it in a file for this user alone.
@@ -37,25 +43,13 @@ struct HTTPToken {
         }
         let text = String(token.filter { $0 != "=" })
         try createDirectories(parentDirectory(of: path), mode: 0o700)
-        // A file of its own and then a rename: nobody ever reads half a token, or one with the
-        // mode of an older file.
-        let temporary = "\(path).\(getpid())"
-        unlink(temporary)
-        let descriptor = wa_open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
-        guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot write the token file \(path)") }
-        defer { close(descriptor) }
-        let line = Array((text + "\n").utf8)
-        guard write(descriptor, line, line.count) == line.count, rename(temporary, path) == 0 else {
-            let number = errno
-            unlink(temporary)
-            throw CoreError.system(number, "cannot write the token file \(path)")
-        }
+        try OwnFile.replace(path, with: Array((text + "\n").utf8))
         return HTTPToken(token: Secret(text), path: path, isOurs: true)
     }
 
     /// Takes the file away, unless somebody has put another token there.
     func remove() {
-        guard isOurs, let text = readTextFile(path), text == token.reveal() + "\n" else { return }
-        unlink(path)
+        guard isOurs, let bytes = try? OwnFile.read(path, limit: Self.fileBytes) else { return }
+        if bytes == Array((token.reveal() + "\n").utf8) { unlink(path) }
     }
 }

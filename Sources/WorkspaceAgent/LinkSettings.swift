@@ -36,7 +36,8 @@ struct LinkSettings: Sendable {
         auth = value(options.auth, "CODER_AGENT_AUTH") ?? "token"
         headers =
             options.agentHeader.isEmpty
-            ? (environment["CODER_AGENT_HEADER"] ?? "").split(separator: ",").map(String.init) : options.agentHeader
+            ? (environment["CODER_AGENT_HEADER"] ?? "").split(separator: ",").map(String.init)
+            : options.agentHeader.filter { !$0.isEmpty }
         headerCommand = value(options.agentHeaderCommand, "CODER_AGENT_HEADER_COMMAND")
         caFile = value(options.agentCaFile, "CODER_AGENT_CA_FILE")
         guard let url = value(options.agentURL, "CODER_AGENT_URL") else {

@@ -17,7 +17,8 @@ struct Listeners {
 
     /// Opens them all, or throws at the first that cannot be.
     mutating func open(
-        _ configuration: AgentConfiguration, _ server: HTTPServer, _ systemd: Systemd, _ logger: Logger
+        _ configuration: AgentConfiguration, _ server: HTTPServer, _ systemd: Systemd, _ health: HealthRegistry,
+        _ logger: Logger
     ) async throws {
         let unixPolicy = AccessPolicy(tokenRule: .none, ownUID: geteuid())
         let families = systemd.activated.map { ($0, wa_socket_family($0)) }
@@ -30,10 +31,18 @@ struct Listeners {
             }
             try await server.serve(try UnixListener.bind(path: path), policy: unixPolicy)
             socket = path
+            let directory = parentDirectory(of: path)
+            if let problem = sharingProblem(ofDirectory: directory) {
+                let text =
+                    "\(directory) \(problem), who may replace the HTTP socket with one of theirs; "
+                    + "use a directory of your own with mode 0700"
+                logger.warning("\(text)")
+                health.set("http socket", .init("http socket: \(text)", degrades: false))
+            }
             descriptions.append("unix:\(path)")
         }
         let wantsTCP = !configuration.httpAddresses.isEmpty || families.contains { $0.1 != AF_UNIX }
-        if wantsTCP, configuration.httpAuth == .token { token = try Self.makeToken(configuration) }
+        if wantsTCP, configuration.httpAuth == .token { token = try Self.makeToken(configuration, logger) }
         let tcpPolicy = AccessPolicy(
             tokenRule: token.map { .required($0.token) } ?? .none,
             allowedHosts: configuration.allowedHosts, ownUID: geteuid(), page: page)
@@ -60,8 +69,15 @@ struct Listeners {
         if let token { descriptions.append("token in \(token.path)") }
     }
 
-    private static func makeToken(_ configuration: AgentConfiguration) throws -> HTTPToken {
-        if let path = configuration.httpTokenFile { return try HTTPToken.read(path) }
+    private static func makeToken(_ configuration: AgentConfiguration, _ logger: Logger) throws -> HTTPToken {
+        if let path = configuration.httpTokenFile {
+            let (token, isOpenToOthers) = try HTTPToken.read(path)
+            if isOpenToOthers {
+                logger.warning(
+                    "Others may read or change the token file; make it mode 0600.", metadata: ["path": "\(path)"])
+            }
+            return token
+        }
         guard let socket = configuration.httpSocket else {
             return try HTTPToken.make("\(configuration.stateDirectory)/http.token")
         }

@@ -51,9 +51,9 @@ struct LocalClient {
     func tcpAddress() throws -> String? {
         let descriptor = try connect()
         defer { close(descriptor) }
-        var (pid, uid, gid) = (pid_t(), uid_t(), gid_t())
-        guard wa_peer_credentials(descriptor, &pid, &uid, &gid) == 0 else { return nil }
-        return TCPListeners.of(pid).sorted { $0.isLoopback && !$1.isLoopback }.map(\.address).first(where: servesHTTP)
+        guard let agent = PeerCredentials.of(descriptor) else { return nil }
+        return try TCPListeners.of(agent.pid).sorted { $0.isLoopback && !$1.isLoopback }.map(\.address).first(
+            where: servesHTTP)
     }
 
     /// Whether it is the API rather than another listener of the agent.
@@ -71,27 +71,7 @@ struct LocalClient {
         return answer.hasPrefix("HTTP/1.1 200")
     }
 
-    private func connect() throws -> CInt {
-        let descriptor = Glibc.socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        var address = sockaddr_un()
-        address.sun_family = sa_family_t(AF_UNIX)
-        let bytes = Array(socket.utf8)
-        let fits = bytes.count < MemoryLayout.size(ofValue: address.sun_path)
-        if fits { withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: bytes) } }
-        let rc = withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                Glibc.connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
-            }
-        }
-        guard fits, rc == 0 else {
-            let why = fits ? errnoText(errno) : "the path is too long"
-            close(descriptor)
-            throw CommandFailure(
-                message: "cannot reach the agent at \(socket): \(why); "
-                    + "check that it runs and that --http-socket names its socket")
-        }
-        return descriptor
-    }
+    private func connect() throws -> CInt { try LocalSocket.connect(socket) }
 
     private func send(_ descriptor: CInt, _ bytes: [UInt8]) throws {
         var rest = bytes[...]
@@ -136,9 +116,9 @@ enum TCPListeners {
         var isLoopback: Bool
     }
 
-    static func of(_ pid: pid_t) -> [Listener] {
+    static func of(_ pid: pid_t) throws -> [Listener] {
         let own = ListeningSockets.inodes(of: pid)
-        return ListeningSockets.all(of: pid).filter { own.contains($0.inode) }.map {
+        return try ListeningSockets.all(of: pid).filter { own.contains($0.inode) }.map {
             // Who listens on every address is reached on this one.
             let everywhere = ["0.0.0.0", "[::]"].contains($0.address)
             return Listener(

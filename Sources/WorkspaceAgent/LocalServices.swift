@@ -83,7 +83,8 @@ final class StopSignal: Sendable {
         guard count == 1 else {
             // A closing terminal and systemd send SIGHUP beside another: no second wish.
             if signal == SIGHUP { return }
-            _exit(1)
+            // 130 is what a shell makes of Ctrl-C.
+            _exit(signal == SIGINT ? 130 : 1)
         }
         logger.info("shutting down", metadata: ["signal": "\(signal)"])
         handler?()

@@ -25,18 +25,29 @@ struct WorkspaceAgent: ParsableCommand {
         if CommandLine.arguments.dropFirst().elementsEqual([GitWorker.command]) { return GitWorker.run() }
         do {
             // As GIT_ASKPASS, git gives us its prompt and nothing else.
-            let arguments = Array(CommandLine.arguments.dropFirst())
+            let arguments = TypedArguments.complete(
+                Array(CommandLine.arguments.dropFirst()), ProcessEnvironment.current)
             let isPrompt = arguments.count == 1 && GitAskpassCommand.isPrompt(arguments[0])
             var command = try parseAsRoot(isPrompt ? ["gitaskpass"] + arguments : arguments)
-            if let parsed = command as? any AsyncParsableCommand {
-                // Used by that one task from here on.
-                nonisolated(unsafe) let parsed = parsed
-                try MainThreadExecutor.run {
-                    var command = parsed
-                    try await command.run()
+            do {
+                if let parsed = command as? any AsyncParsableCommand {
+                    // Used by that one task from here on.
+                    nonisolated(unsafe) let parsed = parsed
+                    try MainThreadExecutor.run {
+                        var command = parsed
+                        try await command.run()
+                    }
+                } else {
+                    try command.run()
                 }
-            } else {
-                try command.run()
+            } catch let error as ValidationError {
+                // Thrown by a command that runs, it would show the usage of the program.
+                let usage = usageString(for: type(of: command))
+                let words = usage.split(separator: " ").prefix { !"<[-(".contains($0.prefix(1)) }
+                complain(
+                    "Error: \(error.message)\nUsage: \(usage)\n"
+                        + "  See '\(words.joined(separator: " ")) --help' for more information.", prefix: false)
+                Glibc.exit(2)
             }
         } catch let code as ExitCode {
             // The command has said what is wrong.

@@ -8,19 +8,23 @@ struct StateDirectory {
     /// Why it cannot be used, if so.
     let problem: String?
 
-    /// Creates and locks it. A directory that cannot be used is a warning (the capabilities that need
-    /// it say what they lack); one that another daemon holds is an error.
+    /// Creates and locks it. A directory that cannot be made is a warning (the capabilities that need it say what
+    /// they lack). One that another daemon holds is an error, and so is one that other users could have filled:
+    /// scripts below it come first in the PATH of every child.
     static func open(_ configuration: AgentConfiguration) throws -> StateDirectory {
         let path = configuration.stateDirectory
         do {
             try createDirectories(path, mode: 0o700)
-            try requirePrivateDirectory(path)
         } catch {
             return StateDirectory(descriptor: -1, problem: "\(error)")
         }
+        do {
+            try requirePrivateDirectory(path)
+        } catch {
+            throw CommandFailure(message: "the state directory cannot be used: \(error); or choose another --state-dir")
+        }
         // A file of its own: the directory itself may be a socket's too, whose making locks it.
-        let descriptor = wa_open("\(path)/.lock", O_RDWR | O_CREAT | O_NOFOLLOW, 0o600)
-        guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot open \(path)/.lock") }
+        let descriptor = try OwnFile.open("\(path)/.lock", O_RDWR | O_CREAT)
         guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
             close(descriptor)
             throw CommandFailure(message: "another workspace-agent uses \(path); stop it or choose another --state-dir")

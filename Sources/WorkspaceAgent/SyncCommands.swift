@@ -91,7 +91,7 @@ struct SyncStatus: AsyncParsableCommand {
               workspace-agent exp sync status claude --output json
             """)
     @OptionGroup var agent: AgentOptions
-    @Option(name: .shortAndLong, help: "table or json.") var output: SyncFormat = .table
+    @Option(name: .shortAndLong, help: "table or json. [WORKSPACE_AGENT_SYNC_OUTPUT]") var output: SyncFormat = .table
     @Argument(help: "The unit.") var unit: String
 
     func run() async throws {
@@ -111,7 +111,7 @@ struct SyncList: AsyncParsableCommand {
               workspace-agent exp sync list --output json
             """)
     @OptionGroup var agent: AgentOptions
-    @Option(name: .shortAndLong, help: "table or json.") var output: SyncFormat = .table
+    @Option(name: .shortAndLong, help: "table or json. [WORKSPACE_AGENT_SYNC_OUTPUT]") var output: SyncFormat = .table
 
     func run() async throws {
         let units = try await agent.use { try await $0.list() }
@@ -158,8 +158,9 @@ struct SyncTimeline: AsyncParsableCommand {
               workspace-agent exp sync timeline --follow
             """)
     @OptionGroup var agent: AgentOptions
-    @Option(name: .shortAndLong, help: "table or json.") var output: SyncFormat = .table
-    @Flag(help: "Print each event as it comes instead, until interrupted.") var follow = false
+    @Option(name: .shortAndLong, help: "table or json. [WORKSPACE_AGENT_SYNC_OUTPUT]") var output: SyncFormat = .table
+    @Flag(help: "Print each event as it comes instead, until interrupted. [WORKSPACE_AGENT_SYNC_FOLLOW]")
+    var follow = false
 
     func run() async throws {
         if follow {

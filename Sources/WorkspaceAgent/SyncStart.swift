@@ -11,7 +11,8 @@ struct SyncStart: AsyncParsableCommand {
               workspace-agent exp sync start claude --timeout 10m
             """)
     @OptionGroup var agent: AgentOptions
-    @Option(help: "How long to wait, such as 90s or 1h30m.") var timeout = SyncDuration(.seconds(300))
+    @Option(help: "How long to wait, such as 90s or 1h30m. [WORKSPACE_AGENT_SYNC_TIMEOUT]") var timeout = SyncDuration(
+        .seconds(300))
     @Argument(help: "The unit.") var unit: String
 
     /// How often an older server, which can't wake us, is asked.

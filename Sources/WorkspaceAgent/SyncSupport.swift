@@ -8,17 +8,10 @@ import NIOPosix
 
 /// Where the agent is, and how its failures are shown.
 struct AgentOptions: ParsableArguments {
-    static let variable = "CODER_AGENT_SOCKET_PATH"
-
-    @Option(help: "The agent's socket (environment: CODER_AGENT_SOCKET_PATH; default /tmp/coder-agent.sock).")
+    @Option(help: "The agent's socket; default /tmp/coder-agent.sock. [CODER_AGENT_SOCKET_PATH]")
     var socketPath: String?
 
-    /// The path from the flag, the environment or the default, in this order.
-    var path: String {
-        if let socketPath { return socketPath }
-        let variable = EnvironmentBuilder.current()[Self.variable] ?? ""
-        return variable.isEmpty ? AgentSocketServer.Configuration.defaultPath : variable
-    }
+    private var path: String { LocalSocket.agent(socketPath, ProcessEnvironment.current) }
 
     /// How long an agent may take for a command that doesn't wait for anything.
     static let callTimeout = Duration.seconds(30)
@@ -28,14 +21,21 @@ struct AgentOptions: ParsableArguments {
 
     /// Connects, runs the body and closes. A failure becomes one line on stderr and exit code 1.
     func use<T: Sendable>(_ body: @escaping @Sendable (AgentSocketClient) async throws -> T) async throws -> T {
-        try await shown { try await attempt(body) }
+        let path = path
+        return try await shown(path) { try await attempt(path, body) }
     }
 
     /// As ``use(_:)``, and throws the failure instead of printing it.
     func attempt<T: Sendable>(_ body: @escaping @Sendable (AgentSocketClient) async throws -> T) async throws -> T {
+        try await attempt(path, body)
+    }
+
+    private func attempt<T: Sendable>(
+        _ path: String, _ body: @escaping @Sendable (AgentSocketClient) async throws -> T
+    ) async throws -> T {
         let seconds = Self.callTimeout.components.seconds
         return try await attempt(
-            within: Self.callTimeout, else: "the agent at \(path) did not answer within \(seconds) s", body)
+            path, within: Self.callTimeout, else: "the agent at \(path) did not answer within \(seconds) s", body)
     }
 
     /// As ``use(_:)`` with a time limit for all of it, or none, and the line for what exceeds it.
@@ -43,10 +43,11 @@ struct AgentOptions: ParsableArguments {
         within limit: Duration?, else failure: String,
         _ body: @escaping @Sendable (AgentSocketClient) async throws -> T
     ) async throws -> T {
-        try await shown { try await attempt(within: limit, else: failure, body) }
+        let path = path
+        return try await shown(path) { try await attempt(path, within: limit, else: failure, body) }
     }
 
-    private func shown<T>(_ body: () async throws -> T) async throws -> T {
+    private func shown<T>(_ path: String, _ body: () async throws -> T) async throws -> T {
         do {
             return try await body()
         } catch {
@@ -56,10 +57,9 @@ struct AgentOptions: ParsableArguments {
     }
 
     private func attempt<T: Sendable>(
-        within limit: Duration?, else failure: String,
+        _ path: String, within limit: Duration?, else failure: String,
         _ body: @escaping @Sendable (AgentSocketClient) async throws -> T
     ) async throws -> T {
-        let path = path
         // One thread for the connection; the daemon's loops are not started for a command.
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         do {
@@ -102,7 +102,7 @@ struct AgentOptions: ParsableArguments {
         } catch {
             throw SyncFailure(
                 "\(error.message(forPath: path)); check that the agent runs and that --socket-path or "
-                    + "\(variable) names its socket")
+                    + "CODER_AGENT_SOCKET_PATH names its socket")
         }
         do {
             let result = try await body(client)

@@ -26,7 +26,7 @@ import Testing
     @Test func standaloneLayersInOrder() throws {
         let builder = EnvironmentBuilder(base: [
             "A": "base", "B": "base", "CODER_CHAT_ID": "stale", "CODER_PROC_PRIO_MGMT": "1",
-            "CODER_PROC_NICE_SCORE": "1",
+            "CODER_PROC_NICE_SCORE": "1", "CODER_PROC_": "1", "CODER_PROC_ANYTHING": "1",
             "CODER_PROC_OOM_SCORE": "1", "NOTIFY_SOCKET": "/x", "LISTEN_FDS": "1", "PATH": "/bin",
         ])
         let chat = ChatIdentity(id: try #require(UUID(uuidString: "6BA7B810-9DAD-11D1-80B4-00C04FD430C8")))
@@ -35,6 +35,17 @@ import Testing
             built == [
                 "A": "base", "B": "request", "PATH": "/bin", "CODER_CHAT_ID": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
             ])
+    }
+
+    /// The daemon reads them from its own environment; a caller may set one for a program of its own.
+    @Test func settingsOfTheDaemonComeFromNoLayerButTheRequest() {
+        let builder = builder()
+        builder.update(
+            ManifestLayer(
+                variables: ["CODER_PROC_PRIO_MGMT": "1", "CODER_PROCESS": "kept"],
+                secrets: [.init(name: "CODER_PROC_X", value: Secret("1"))]))
+        #expect(builder.build().keys.filter { $0.hasPrefix("CODER_PROC") } == ["CODER_PROCESS"])
+        #expect(builder.build(request: ["CODER_PROC_X": "2"])["CODER_PROC_X"] == "2")
     }
 
     @Test func everyLayerBeatsTheOnesBelow() throws {

@@ -69,4 +69,40 @@ private final class MemorySink: LogSink {
         symlink("/etc/passwd", "\(directory.path)/a.log")
         #expect(throws: CoreError.self) { try RotatingLogSink(path: "\(directory.path)/a.log") }
     }
+
+    @Test func controlsAreEscaped() {
+        let sink = MemorySink(.human)
+        let pipeline = LogPipeline(sinks: [sink])
+        let logger = Logger(label: "x") { _ in AgentLogHandler(pipeline: pipeline, level: .info) }
+        // U+009B is a terminal's CSI in one character; é is no control.
+        logger.info("a\u{9B}31mb\u{7F}é", metadata: ["k": "\u{85}", "n": "é"])
+        pipeline.flush(milliseconds: 10_000)
+        #expect(sink.all.hasSuffix(" a\\u009b31mb\\u007fé k=\"\\u0085\" n=é\n"), "\(sink.all)")
+    }
+
+    /// Another user's file under the name of an old log stops no rotation and is not shown as ours.
+    @Test func whatIsNotOursIsLeftOut() throws {
+        let directory = try TemporaryDirectory()
+        let path = "\(directory.path)/a.log"
+        let sink = try RotatingLogSink(path: path, limit: 100, kept: 3)
+        mkdir("\(path).1", 0o700)
+        try OwnFile.replace("\(path).elsewhere", with: Array("not ours\n".utf8))
+        symlink("\(path).elsewhere", "\(path).2")
+        for number in 0..<4 { sink.write(ByteBuffer(string: String(repeating: "\(number)", count: 59) + "\n")) }
+        #expect(String(buffer: sink.tail(1000)).split(separator: "\n").map { $0.prefix(1) } == ["2", "3"])
+        #expect(readTextFile("\(path).3")?.hasPrefix("2") == true)
+        #expect(readTextFile("\(path).elsewhere") == "not ours\n")
+        // With no place at all the log stays within its limit.
+        unlink("\(path).3")
+        mkfifo("\(path).3", 0o600)
+        for number in 4..<8 { sink.write(ByteBuffer(string: String(repeating: "\(number)", count: 59) + "\n")) }
+        #expect(readTextFile(path)?.hasPrefix("7") == true)
+        #expect((readFile(path)?.count ?? 0) <= 100)
+    }
+
+    @Test(.timeLimit(.minutes(1))) func aFIFOInTheWayIsRefused() throws {
+        let directory = try TemporaryDirectory()
+        mkfifo("\(directory.path)/a.log", 0o600)
+        #expect(throws: CoreError(.pathOccupied, "")) { try RotatingLogSink(path: "\(directory.path)/a.log") }
+    }
 }

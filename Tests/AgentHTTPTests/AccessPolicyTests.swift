@@ -43,10 +43,32 @@ import Testing
     }
 
     @Test func queryTokenIsForWebSocketsAlone() {
-        let path = "/x?a=b&token=0123456789abcdef"
-        #expect(policy.refusal(of: head(path), from: tcp)?.status == .unauthorized)
-        #expect(policy.refusal(of: head(path, ["Upgrade": "websocket"]), from: tcp) == nil)
-        #expect(policy.refusal(of: head("/x?token=no", ["Upgrade": "websocket"]), from: tcp)?.status == .unauthorized)
+        func status(_ path: String, _ takesQueryToken: Bool) -> Int? {
+            policy.refusal(of: head(path), from: tcp, takesQueryToken: takesQueryToken)?.status.code
+        }
+        #expect(status("/x?a=b&token=0123456789abcdef", false) == 401)
+        #expect(status("/x?a=b&token=0123456789abcdef", true) == nil)
+        #expect(status("/x?token=no", true) == 401)
+    }
+
+    @Test func aTargetsHostIsCheckedAsHostIs() {
+        let request = head(token: "0123456789abcdef")
+        #expect(policy.refusal(of: request, from: tcp, targetHost: "10.1.2.3:7717") == nil)
+        #expect(policy.refusal(of: request, from: tcp, targetHost: "evil.example")?.status == .forbidden)
+        let evil = head(host: "evil.example", token: "0123456789abcdef")
+        #expect(policy.refusal(of: evil, from: tcp, targetHost: "localhost")?.status == .forbidden)
+        let page = head("/", ["Origin": "http://localhost"])
+        #expect(policy.refusal(of: page, from: unix(1000), targetHost: "localhost") == nil)
+        #expect(policy.refusal(of: page, from: unix(1000), targetHost: "localhost:1")?.status == .forbidden)
+    }
+
+    @Test func bodiesOnTCPSayWhatTheyAre() {
+        let token = "0123456789abcdef"
+        #expect(policy.refusal(of: head(token: token), from: tcp, hasBody: true)?.status == .unsupportedMediaType)
+        #expect(policy.refusal(of: head("/", ["Content-Type": "x"], token: token), from: tcp, hasBody: true) == nil)
+        #expect(policy.refusal(of: head(token: token), from: tcp) == nil)
+        #expect(policy.refusal(of: head(), from: tcp, hasBody: true)?.status == .unauthorized)
+        #expect(policy.refusal(of: head(), from: unix(1000), hasBody: true) == nil)
     }
 
     @Test func hostsThatAreNotOursAreRefused() {

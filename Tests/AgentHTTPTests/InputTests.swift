@@ -7,10 +7,11 @@ import Testing
 @testable import AgentHTTP
 
 @Suite struct JSONBodyTests {
-    private struct Body: Codable, Equatable {
+    private struct Body: Decodable, Equatable {
         var command: String?
         var env: [String: String]?
-        var count: Int?
+        var count: WholeNumber?
+        var sizes: [WholeNumber]?
     }
 
     private func decode(_ bytes: [UInt8], contentType: String? = "application/json") async throws -> Body {
@@ -42,8 +43,26 @@ import Testing
         #expect(await problem("{\"env\":{\"A\":1}}")?.validations.first?.field == "env.A")
         #expect(await problem("{\"env\":[]}")?.validations.first?.field == "env")
         #expect(await problem("{\"count\":\"1\"}")?.validations.first?.detail == "must be a whole number")
-        #expect(await problem("[]")?.status == .badRequest)
-        #expect(await problem("\"x\"")?.status == .badRequest)
+    }
+
+    @Test(arguments: ["1.5", "1e30", "-1e30", "9223372036854775808", "1e400", "0.1e-1"])
+    func numbersThatAreNotWholeNameTheField(number: String) async {
+        let whole = "must be a whole number"
+        #expect(await problem("{\"count\":\(number)}")?.validations == [.init(field: "count", detail: whole)])
+        #expect(await problem("{\"sizes\":[1,\(number)]}")?.validations.first?.detail == whole)
+        // Nothing wants a number there.
+        #expect(await problem("{\"other\":\(number)}") == nil)
+    }
+
+    @Test(arguments: ["[]", "\"x\"", "5", "null", "true", " [{}]", "nope"])
+    func onlyObjects(text: String) async {
+        #expect(await problem(text)?.status == .badRequest)
+        #expect(await problem(text)?.message == "Request body must be valid JSON.")
+        #expect(await problem(text)?.detail == "The body must be a JSON object.")
+    }
+
+    @Test func byteOrderMarksAreIgnored() async throws {
+        #expect(try await decode([0xEF, 0xBB, 0xBF] + Array(" {\"command\":\"x\"}".utf8)) == Body(command: "x"))
     }
 
     @Test func invalidUTF8() async {

@@ -8,34 +8,6 @@ import Testing
 
 /// Limits that need many connections or much data: at them, below and above.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct LimitTests {
-    private static let plain = "GET /plain HTTP/1.1\r\nHost: x\r\n\r\n"
-
-    /// In a process of its own, which may open that many files.
-    @Test func connectionsBeyondTheLimitWaitForTheirTurn() async throws {
-        await #expect(processExitsWith: .success) {
-            wa_raise_nofile()
-            let fixture = try await ServerFixture()
-            func connect() throws -> RawConnection { try RawConnection(unix: fixture.socket) }
-            let most = HTTPLimits.connections
-            var open = try (0..<most - 1).map { _ in try connect() }
-            try await eventually("one below") { fixture.server.openConnections["http_unix"] == Int64(most - 1) }
-            let last = try connect()
-            #expect(try last.exchange(LimitTests.plain).text == "plain")
-            #expect(fixture.server.openConnections["http_unix"] == Int64(most))
-            // The kernel takes it; nobody accepts it.
-            let waiting = try connect()
-            try waiting.send(LimitTests.plain)
-            for _ in 0..<20 { #expect(try last.exchange(LimitTests.plain).text == "plain") }
-            #expect(!waiting.isReadable)
-            #expect(fixture.server.openConnections["http_unix"] == Int64(most))
-            _ = open.popLast()
-            try await eventually("its turn") { waiting.isReadable }
-            #expect(try waiting.response().text == "plain")
-            open = []
-            await fixture.server.stop()
-        }
-    }
-
     /// A refused upload is read and thrown away up to the limit, so that its sender sees the answer.
     @Test func whatComesBehindARefusalIsReadUpToTheLimit() async throws {
         var limits = HTTPLimits()

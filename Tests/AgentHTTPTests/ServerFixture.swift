@@ -22,7 +22,7 @@ final class ServerFixture {
         socket = "\(directory.path)/s"
         let routes = AgentRoutes()
         let closed = echoClosed
-        routes.get("/echo") { request, context in
+        routes.webSocket("/echo") { request, context in
             try WebSocketUpgrade.respond(to: request, context: context) { webSocket in
                 while let message = await webSocket.next() {
                     switch message {

@@ -127,6 +127,22 @@ import Testing
         await fixture.server.stop()
     }
 
+    /// Through the decoder, as the peer sees it.
+    @Test(
+        arguments: [
+            ([0x03, 0xE8], 1000), ([0x13, 0x87], 4999), ([], 1000), ([0x03, 0xED], 1002), ([0x03, 0xE7], 1002),
+            ([0, 0], 1002), ([0x13, 0x88], 1002), ([3], 1002), ([0x03, 0xE8, 0xFF], 1007),
+        ] as [([UInt8], Int)])
+    func closeFramesAreAnsweredByTheirCode(payload: [UInt8], code: Int) async throws {
+        let fixture = try await ServerFixture(limits: withoutPings)
+        let connection = try open(fixture)
+        try connection.send(frame(8, payload))
+        #expect(try closeCode(connection) == code)
+        #expect(try connection.isAtEnd())
+        await fixture.echoClosed.wait()
+        await fixture.server.stop()
+    }
+
     private func pinging(within timeout: TimeAmount) -> HTTPLimits {
         var limits = HTTPLimits()
         limits.webSocketPingInterval = .milliseconds(50)

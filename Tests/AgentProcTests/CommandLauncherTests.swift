@@ -97,7 +97,7 @@ import Testing
 
     @Test func outputMayOutliveTheLeader() async throws {
         try await withLauncher { fixture in
-            let run = try await fixture.run("(read x </dev/zero; sleep 1000) & exit 3")
+            let run = try await fixture.run("(read x </dev/zero; sleep 1000) & sleep 0.1; exit 3")
             #expect(await run.command.exit() == .exited(3))
             let ended = Box(false)
             let waiting = Task {
@@ -109,7 +109,8 @@ import Testing
             run.command.abandonOutput()
             await waiting.value
             #expect(fixture.launcher.running == 0)
-            // Orphans are found by descent, which needs a subreaper: the fixture ends what is left.
+            run.command.signal(SIGKILL)
+            try await eventually("nothing is left") { SessionProcesses().members(of: [run.command.pid]).isEmpty }
         }
     }
 

@@ -28,7 +28,7 @@ final class ManagerFixture: Sendable {
         let path = directory.path
         manager = ProcessManager(
             configuration: .init(
-                directory: { path }, environment: EnvironmentBuilder(base: EnvironmentBuilder.current()),
+                directory: { path }, home: path, environment: EnvironmentBuilder(base: EnvironmentBuilder.current()),
                 paths: paths, clock: AgentClock(clock, wallSeconds: { 1_700_000_000 })),
             launcher: try Launcher(priority: priority, descriptorLimit: descriptorLimit), reactor: reactor, pool: pool,
             executor: EventLoopTaskExecutor(group.next()),
@@ -67,6 +67,13 @@ final class ManagerFixture: Sendable {
     func end() async {
         await manager.shutdown()
         await reactor.stop()
+    }
+}
+
+extension SessionProcesses {
+    /// What runs in the sessions of these numbers, whoever made them.
+    func members(of numbers: Set<pid_t>) -> [Identity] {
+        processes().values.filter { numbers.contains($0.session) && !$0.isZombie }
     }
 }
 

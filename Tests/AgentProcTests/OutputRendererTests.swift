@@ -12,14 +12,14 @@ import Testing
 
     @Test func upToTheLimitNothingIsInserted() {
         for count in [0, 1, 16 << 10, (32 << 10) - 1, 32 << 10] {
-            let text = String(repeating: "x", count: count)
+            let text = String(String(repeating: "0123456789abcde\n", count: 2 << 10).prefix(count))
             let output = rendered(Array(text.utf8))
             #expect(output.output == text)
             #expect(output.truncated == nil)
+            #expect(output.cutLines == 0)
         }
     }
 
-    /// Long lines are cut only in truncated output: below the limit the bytes are exact.
     @Test func oneByteBeyondIsTruncated() {
         let output = rendered(Array(repeating: UInt8(ascii: "\n"), count: (32 << 10) + 1))
         #expect(output.truncated?.original_bytes == (32 << 10) + 1)
@@ -42,11 +42,14 @@ import Testing
         #expect(parts[1].utf8.count == 16 << 10)
     }
 
-    @Test func longLinesAreCutToTheLimitWithTheSuffix() throws {
+    /// In whole output, at its limit, and in truncated output.
+    @Test(arguments: [10, 13_000, 40_000]) func longLinesAreCutToTheLimitWithTheSuffix(rest: Int) throws {
         for length in [2047, 2048, 2049, 5000] {
             let line = String(repeating: "a", count: length)
-            let text = line + "\n" + String(repeating: "b\n", count: 40_000)
-            let first = try #require(rendered(Array(text.utf8)).output.split(separator: "\n").first)
+            let output = rendered(Array((line + "\n" + String(repeating: "b\n", count: rest)).utf8))
+            let first = try #require(output.output.split(separator: "\n").first)
+            #expect((output.truncated == nil) == (rest < 16_000))
+            #expect(output.cutLines == (length > 2048 ? 1 : 0))
             if length <= 2048 {
                 #expect(String(first) == line)
             } else {
@@ -57,9 +60,9 @@ import Testing
     }
 
     @Test(arguments: ["é", "€", "𝄞"]) func lineCutsKeepCharactersWhole(character: String) throws {
-        for padding in 0..<4 {
+        for (padding, rest) in (0..<4).flatMap({ [($0, 1), ($0, 40_000)] }) {
             let line = String(repeating: "a", count: 2028 + padding) + String(repeating: character, count: 100)
-            let text = line + "\n" + String(repeating: "b\n", count: 40_000)
+            let text = line + "\n" + String(repeating: "b\n", count: rest)
             let first = try #require(rendered(Array(text.utf8)).output.split(separator: "\n").first)
             #expect(first.utf8.count <= 2048 && first.utf8.count > 2044)
             #expect(!first.contains("\u{FFFD}"))
@@ -104,10 +107,45 @@ import Testing
             let output = rendered(bytes)
             if let truncated = output.truncated {
                 #expect(truncated.retained_bytes == output.output.utf8.count)
-                #expect(output.output.utf8.split(separator: 10).allSatisfy { $0.count <= 2048 })
             } else {
                 #expect(count <= 32 << 10)
             }
+            #expect(output.output.utf8.split(separator: 10).allSatisfy { $0.count <= 2048 })
+        }
+    }
+
+    /// Against the rule said plainly: each line as it is, or as much of it as leaves room for the suffix.
+    @Test func randomLinesAreCutEachByItself() {
+        var random = SeededGenerator("OutputRendererTests.randomLines")
+        let pieces = ["a", "é", "€", "𝄞", "\u{FFFD}", "\r", "\u{0}"]
+        let suffix = " ... [truncated]"
+        for _ in 0..<60 {
+            var lines: [String] = []
+            var room = Int.random(in: 0...(32 << 10), using: &random)
+            while room > 0 {
+                let wanted = min(room, [0, 10, 2040, 2047, 2048, 2049, 2060, 9000].randomElement(using: &random) ?? 0)
+                var line = ""
+                while line.utf8.count < wanted { line += pieces.randomElement(using: &random) ?? "" }
+                lines.append(line)
+                room -= line.utf8.count + 1
+            }
+            let text = lines.joined(separator: "\n")
+            guard text.utf8.count <= 32 << 10 else { continue }
+            let expected = lines.map { line -> String in
+                guard line.utf8.count > 2048 else { return line }
+                var kept: [Unicode.Scalar] = []
+                var bytes = suffix.utf8.count
+                for scalar in line.unicodeScalars {
+                    bytes += String(scalar).utf8.count
+                    if bytes > 2048 { break }
+                    kept.append(scalar)
+                }
+                return String(String.UnicodeScalarView(kept)) + suffix
+            }
+            let output = rendered(Array(text.utf8))
+            #expect(Array(output.output.utf8) == Array(expected.joined(separator: "\n").utf8))
+            #expect(output.cutLines == lines.count { $0.utf8.count > 2048 })
+            #expect(output.truncated == nil)
         }
     }
 }

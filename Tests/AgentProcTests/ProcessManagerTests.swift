@@ -161,10 +161,12 @@ import Testing
         try await eventually("both run") { fixture.output(process) == "up\n" }
         await fixture.clock.sleepers(1)
         fixture.clock.advance(by: .seconds(1))
-        // Orphans are found by descent, which needs a subreaper; without one the leader alone goes.
         let exit = try #require(await fixture.finish(process))
         #expect(exit.reason == .timeout)
-        for identity in SessionProcesses().members(of: [process.pid]) { kill(identity.pid, SIGKILL) }
+        // Sleeping again, beside the janitor, means that SIGTERM was sent.
+        await fixture.clock.sleepers(2)
+        fixture.clock.advance(by: ProcLimits.timeoutGrace)
+        try await eventually("the session is empty") { SessionProcesses().members(of: [process.pid]).isEmpty }
         await fixture.end()
     }
 
@@ -227,8 +229,11 @@ import Testing
         #expect(fixture.manager.find(id, chat: other) == nil)
         #expect(fixture.manager.find(id, chat: chat) != nil)
         #expect(fixture.manager.find(id.uppercased(), chat: nil) != nil)
-        #expect(fixture.manager.list(chat: other, limit: 10, running: nil).map(\.pid) == [open.pid])
-        #expect(fixture.manager.list(chat: chat, limit: 10, running: nil).count == 2)
+        let free = open.description.id.lowercased
+        for caller in [chat, other, nil] { #expect(fixture.manager.find(free, chat: caller) != nil) }
+        #expect(fixture.manager.list(chat: other, limit: 10, running: nil).isEmpty)
+        #expect(fixture.manager.list(chat: chat, limit: 10, running: nil).map(\.pid) == [mine.pid])
+        #expect(fixture.manager.list(chat: nil, limit: 10, running: nil).map(\.pid) == [open.pid, mine.pid])
         await fixture.end()
     }
 

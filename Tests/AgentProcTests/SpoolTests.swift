@@ -3,6 +3,7 @@ import AgentTestSupport
 import Foundation
 import Glibc
 import NIOCore
+import Synchronization
 import Testing
 
 @testable import AgentProc
@@ -87,6 +88,73 @@ import Testing
         #expect(why.contains("No such file"))
         #expect(append([4], to: spool) == .off)
         try await eventually("the bytes are given back") { store.bytes == 0 }
+    }
+
+    /// The state directory may be where others can put something under a name of ours.
+    @Test(arguments: ["fifo", "link", "file", "directory"])
+    func whatLiesInItsPlaceIsLeftAlone(kind: String) async throws {
+        let directory = try TemporaryDirectory()
+        let other = "\(directory.path)/other"
+        try Data([9]).write(to: URL(fileURLWithPath: other))
+        let store = try SpoolStore(directory: "\(directory.path)/spool", disk: disk)
+        let spool = store.makeSpool(id: "a")
+        try put(kind, at: "\(directory.path)/spool/a.out", other)
+        #expect(append([1, 2, 3], to: spool) == .accepted)
+        guard case .dropped(let why) = await spool.availability() else {
+            Issue.record("it was written to")
+            return
+        }
+        #expect(why.components(separatedBy: "/spool/a.out").count == 2, "\(why)")
+        await store.settle()
+        #expect(try Data(contentsOf: URL(fileURLWithPath: other)) == Data([9]))
+        var info = stat()
+        #expect(lstat("\(directory.path)/spool/a.out", &info) == 0)
+    }
+
+    @Test(arguments: ["fifo", "link", "hard link"])
+    func whatTookItsPlaceIsNotRead(kind: String) async throws {
+        let directory = try TemporaryDirectory()
+        let (path, other) = ("\(directory.path)/spool/a.out", "\(directory.path)/other")
+        try Data([9, 9, 9]).write(to: URL(fileURLWithPath: other))
+        let store = try SpoolStore(directory: "\(directory.path)/spool", disk: disk)
+        let spool = store.makeSpool(id: "a")
+        #expect(append([1, 2, 3], to: spool) == .accepted)
+        #expect(await spool.availability() == .upTo(3))
+        unlink(path)
+        try put(kind, at: path, other)
+        // A thread of its own, which a FIFO would hold for ever.
+        let pool = BlockingPool(threads: 1)
+        let refused = Mutex<Bool?>(nil)
+        pool.submit { _ in
+            let result = Result { try spool.read(offset: 0, count: 3) }
+            refused.withLock { $0 = (try? result.get()) == nil }
+        }
+        try await eventually("the read returns") { refused.withLock { $0 } != nil }
+        #expect(refused.withLock { $0 } == true)
+    }
+
+    @Test func aLinkInPlaceOfTheDirectoryIsNotFollowed() throws {
+        let directory = try TemporaryDirectory()
+        let other = "\(directory.path)/other"
+        try #require(mkdir(other, 0o700) == 0)
+        try Data([1]).write(to: URL(fileURLWithPath: "\(other)/old.out"))
+        try #require(symlink(other, "\(directory.path)/spool") == 0)
+        #expect(throws: CoreError(.pathOccupied, "")) {
+            _ = try SpoolStore(directory: "\(directory.path)/spool", disk: disk)
+        }
+        #expect(directoryEntries(other) == ["old.out"])
+    }
+
+    private func put(_ kind: String, at path: String, _ other: String) throws {
+        let done =
+            switch kind {
+            case "fifo": mkfifo(path, 0o600)
+            case "link": symlink(other, path)
+            case "hard link": link(other, path)
+            case "directory": mkdir(path, 0o700)
+            default: close(open(path, O_WRONLY | O_CREAT, 0o600))
+            }
+        try #require(done == 0)
     }
 
     private func mode(of path: String) throws -> mode_t {

@@ -79,7 +79,7 @@ import Testing
         #expect(token(256) == nil)
         #expect(token(257)?.validations.first?.field == "client_token")
         for (value, good) in [(0, false), (1, true), (604_800_000, true), (604_800_001, false), (-1, false)] {
-            #expect((problem(StartBody(command: "true", timeout_ms: value)) == nil) == good, "\(value)")
+            #expect((problem(StartBody(command: "true", timeout_ms: .init(value))) == nil) == good, "\(value)")
         }
     }
 

@@ -120,6 +120,35 @@ import Testing
         await second.queue.close()
     }
 
+    /// Nothing of it is opened, waited for or changed, and /healthz says what is in the way; batches go on from
+    /// memory, and to the disk once the place is free.
+    @Test(arguments: ["", "-wal", "-shm", "-journal"], ["link", "pipe", "foreign file"])
+    func whatIsNotOursInPlaceOfAFileOfTheQueue(suffix: String, obstacle: String) async throws {
+        if obstacle == "foreign file", geteuid() != 0 { return }
+        let directory = try TemporaryDirectory()
+        let configuration = TestQueue.configuration(directory)
+        let (place, victim) = (configuration.path + suffix, "\(directory.path)/victim")
+        try createDirectories(parentDirectory(of: place), mode: 0o700)
+        try Data("mine".utf8).write(to: URL(fileURLWithPath: victim))
+        switch obstacle {
+        case "link": symlink(victim, place)
+        case "pipe": mkfifo(place, 0o600)
+        default:
+            try Data("theirs".utf8).write(to: URL(fileURLWithPath: place))
+            chown(place, 65_534, 65_534)
+        }
+        let test = try TestQueue(configuration)
+        #expect(test.add(request("s", 1)))
+        try await eventually("it says why") { test.queue.health()?.text.contains(place) == true }
+        #expect(test.queue.health()?.degrades == true)
+        #expect(await test.read(exactly: 1).count == 1)
+        #expect(readTextFile(victim) == "mine")
+        if obstacle == "foreign file" { #expect(readTextFile(place) == "theirs") }
+        unlink(place)
+        try await test.stored()
+        await test.queue.close()
+    }
+
     @Test func aForeignFileInPlaceOfTheQueueIsSpared() async throws {
         let directory = try TemporaryDirectory()
         let configuration = TestQueue.configuration(directory)

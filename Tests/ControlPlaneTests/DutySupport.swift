@@ -160,7 +160,7 @@ final class DutyFixture: Sendable {
                 scriptBinDirectory: ScriptRunner.binDirectory(state: "\(home)/state")), logger: log.logger)
         context = ScriptContext(
             runner: commands, environment: environment, user: LoginUser(home: home, shell: shell), pool: pool,
-            executor: executor, clock: time.clock, wallTime: { time.wall() })
+            executor: executor, clock: time.clock, logger: log.logger, wallTime: { time.wall() })
         logs = LogStore(metrics: metrics, logger: log.logger)
         reports = ScriptReports(metrics: metrics, logger: log.logger)
         scripts = ScriptRunner(

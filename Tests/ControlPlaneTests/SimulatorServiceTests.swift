@@ -105,6 +105,9 @@ struct ControlPlaneStateTests {
         #expect(throws: Refusal("lifecycle READY cannot follow nothing")) {
             try state.updateLifecycle(lifecycle(.ready), connection: 1)
         }
+        #expect(
+            throws: Refusal("lifecycle CREATED is never reported: the control plane begins with it by itself")
+        ) { try state.updateLifecycle(lifecycle(.created), connection: 1) }
         _ = try state.updateLifecycle(lifecycle(.starting), connection: 1)
         #expect(throws: Refusal("lifecycle OFF cannot follow STARTING")) {
             try state.updateLifecycle(lifecycle(.off), connection: 1)
@@ -364,11 +367,11 @@ struct SimulatorRecorderTests {
     @Test("at its limit the oldest call goes and the count goes on")
     func count() {
         let recorder = recorder(change: { $0.callsKept = 3 })
-        for state in [.created, .starting, .ready] as [Coder_Agent_V2_Lifecycle.State] { record(recorder, state) }
-        #expect(recorder.requests(AgentAPI.updateLifecycle).map(\.lifecycle.state) == [.created, .starting, .ready])
-        record(recorder, .shuttingDown)
-        #expect(
-            recorder.requests(AgentAPI.updateLifecycle).map(\.lifecycle.state) == [.starting, .ready, .shuttingDown])
+        let states: [Coder_Agent_V2_Lifecycle.State] = [.starting, .ready, .shuttingDown, .off]
+        for state in states.dropLast() { record(recorder, state) }
+        #expect(recorder.requests(AgentAPI.updateLifecycle).map(\.lifecycle.state) == Array(states.dropLast()))
+        record(recorder, .off)
+        #expect(recorder.requests(AgentAPI.updateLifecycle).map(\.lifecycle.state) == Array(states.dropFirst()))
         #expect(recorder.count(AgentAPI.updateLifecycle) == 4)
         #expect(recorder.recording.calls(AgentAPI.updateLifecycle).map(\.number) == [2, 3, 4])
     }

@@ -56,6 +56,31 @@ import Testing
         #expect(files.isEmpty && access("\(directory.path)/state/desktop", F_OK) != 0, "\(files)")
     }
 
+    /// The daemon's own umask is strict; what is started on the desktop has the one that the daemon was started with.
+    @Test func programsOnTheDesktopHaveTheUmaskOfTheStart() async throws {
+        let directory = try TemporaryDirectory()
+        let daemon = try DaemonProcess(
+            environment: Self.environment(directory),
+            wrapper: ["/bin/sh", "-c", #"umask 022; exec "$0" "$@""#], directory: directory)
+        let file = "\(directory.path)/written"
+        let opened = try Self.action(daemon, "{\"action\":\"open\",\"text\":\"echo hello >\(file)\"}")
+        #expect(opened.status == 200, "\(opened.text)")
+        try await eventually("the file is written") { ProcFS.text(file) == "hello\n" }
+        #expect(mode(file) == 0o644)
+        // What a person starts from the window manager's menu has that of the window manager.
+        for name in ["openbox", "Xtigervnc"] {
+            try await eventually("\(name) with umask 022") {
+                try Self.processes(directory).contains {
+                    ProcFS.text("/proc/\($0)/comm").hasPrefix(name)
+                        && ProcFS.text("/proc/\($0)/status").contains("\nUmask:\t0022\n")
+                }
+            }
+        }
+        #expect(mode("\(directory.path)/state/desktop") == 0o700)
+        #expect(mode("\(directory.path)/state/desktop/session.json") == 0o600)
+        #expect(try await daemon.stop() == 0)
+    }
+
     @Test func theCommandsStartShowAndPicture() async throws {
         let directory = try TemporaryDirectory()
         let daemon = try Self.daemon(directory)

@@ -194,7 +194,7 @@ import Testing
         try await viaPortableDesktop(path: "\(directory.path):/nonexistent")
     }
 
-    @Test func anOlderDesktopProgramRecordsWithoutThumbnail() async throws {
+    @Test func aDesktopProgramWithoutThumbnailsRecordsToo() async throws {
         try await viaPortableDesktop(path: "/nonexistent", knowsThumbnail: false)
     }
 
@@ -202,10 +202,10 @@ import Testing
         let display = try RecordedDisplay()
         let directory = try TemporaryDirectory()
         let (state, wrapper) = ("\(directory.path)/state.json", "\(directory.path)/portabledesktop")
-        try Data("{\"display\":\"\(display.display)\"}\n".utf8).write(to: URL(fileURLWithPath: state))
-        let refusal = knowsThumbnail ? "" : "case \"$*\" in *--thumbnail*) echo 'unknown option' >&2; exit 2;; esac"
+        try Data("{\"display\":\(display.display.dropFirst())}\n".utf8).write(to: URL(fileURLWithPath: state))
+        let thumbnail = knowsThumbnail ? "export PORTABLEDESKTOP_THUMBNAIL=1" : ""
         let program = Self.fixture
-        try Data("#!/bin/sh\nPATH=/usr/bin:/bin; export PATH\n\(refusal)\nexec \(program) \"$@\"\n".utf8)
+        try Data("#!/bin/sh\nPATH=/usr/bin:/bin; export PATH\n\(thumbnail)\nexec \(program) \"$@\"\n".utf8)
             .write(to: URL(fileURLWithPath: wrapper))
         chmod(wrapper, 0o755)
         let world = try RecordingWorld(display, path: path, fallback: { [wrapper, "record", "--state-file", state] })

@@ -31,6 +31,7 @@ final class SessionWorld: Sendable {
     /// Long enough for a machine that stands still at times; who is not silent never waits for so long.
     static var patientLimits: SessionLimits {
         var limits = SessionLimits()
+        limits.startSlack = .seconds(3_600)
         limits.naming = .seconds(30)
         limits.adoption = .seconds(60)
         limits.probe = .seconds(60)
@@ -41,11 +42,12 @@ final class SessionWorld: Sendable {
     ///   - fault: what `up` does wrong; see the fixture.
     ///   - directory: of an earlier world, whose life goes on in this one.
     ///   - hasProgram: false leaves portabledesktop out of PATH.
+    ///   - procfs: where the session looks who can reach the VNC server.
     ///   - forward: lets the test move the session's clock.
     init(
         fault: String = "", environment more: [String: String] = [:], directory: TemporaryDirectory? = nil,
         hasProgram: Bool = true, geometry: String = "640x480", limits: SessionLimits = SessionWorld.patientLimits,
-        forward: ForwardTime? = nil,
+        procfs: String = "/proc", forward: ForwardTime? = nil,
         connect: @escaping DesktopSession.DriverFactory = { try await PlainDriver.connect(to: $0.endpoint) }
     ) throws {
         let directory = try directory ?? TemporaryDirectory()
@@ -74,6 +76,7 @@ final class SessionWorld: Sendable {
             scriptBinDirectory: "\(directory.path)/none")
         configuration.geometry = geometry
         configuration.limits = limits
+        configuration.procfs = procfs
         session = DesktopSession(
             configuration: configuration, runner: launcher, pool: pool, executor: executor, clock: clock,
             metrics: metrics, logger: logger, connect: connect)
@@ -107,6 +110,14 @@ final class SessionWorld: Sendable {
         }
     }
 
+    /// The displays that were started, in order.
+    var displays: [String] {
+        ProcFS.text("\(directory.path)/calls").split(separator: "\n").compactMap { line in
+            let words = line.split(separator: " ")
+            return words.count == 3 && words[1] == "display" ? String(words[2]) : nil
+        }
+    }
+
     /// The processes that have something to do with this world.
     func processes() -> [pid_t] {
         directoryEntries("/proc").compactMap { pid_t($0) }.filter { pid in
@@ -116,20 +127,24 @@ final class SessionWorld: Sendable {
         }
     }
 
-    /// Everything that a desktop may leave: processes, files of ours and of the program, its display.
-    func remains(display: String? = nil) -> [String] {
+    /// What a desktop may leave but its display: processes, files of ours and of the program.
+    func remains() -> [String] {
         var result = processes().map { "pid \($0) \(ProcFS.text("/proc/\($0)/cmdline"))" }
-        result += directoryEntries(state).map { "\(state)/\($0)" }
-        result += directoryEntries("\(directory.path)/tmp").map { "tmp/\($0)" }
-        if let number = display?.dropFirst() {
-            for path in ["/tmp/.X\(number)-lock", "/tmp/.X11-unix/X\(number)"] where access(path, F_OK) == 0 {
-                // Another server may have the number by now, which it takes before it writes the lock.
-                let owner = ProcFS.text("/tmp/.X\(number)-lock").trimmingCharacters(in: .whitespacesAndNewlines)
-                let isListened = ProcFS.text("/proc/net/unix").contains(" /tmp/.X11-unix/X\(number)\n")
-                if !isListened, pid_t(owner).map({ !ProcFS.runs($0) }) ?? true { result.append(path) }
-            }
+        var info = stat()
+        if lstat(state, &info) == 0 { result += [state] + directoryEntries(state).map { "\(state)/\($0)" } }
+        return result + directoryEntries("\(directory.path)/tmp").map { "tmp/\($0)" }
+    }
+
+    /// Lock and socket of a display that has no server any more.
+    func remains(of display: String) -> [String] {
+        let number = display.dropFirst()
+        return ["/tmp/.X\(number)-lock", "/tmp/.X11-unix/X\(number)"].filter { path in
+            guard access(path, F_OK) == 0 else { return false }
+            // Another server may have the number by now, which it takes before it writes the lock.
+            let owner = ProcFS.text("/tmp/.X\(number)-lock").trimmingCharacters(in: .whitespacesAndNewlines)
+            let isListened = ProcFS.text("/proc/net/unix").contains(" /tmp/.X11-unix/X\(number)\n")
+            return !isListened && (pid_t(owner).map { !ProcFS.runs($0) } ?? true)
         }
-        return result
     }
 
     /// The Xvnc of this world's desktop.
@@ -154,13 +169,13 @@ func withWorld<T: Sendable>(_ world: SessionWorld, _ body: (SessionWorld) async 
 
 /// Waits until a world has left nothing. A look reads all of /proc, so there are few of them, on a thread
 /// that may block.
-func eventuallyNothingLeft(of world: SessionWorld, display: String? = nil) async throws {
+func eventuallyNothingLeft(of world: SessionWorld) async throws {
     try await offPool {
         let deadline = ContinuousClock.now + .seconds(60)
         while true {
             // Looked at once more after a deadline that passed while nobody ran us.
             let late = ContinuousClock.now >= deadline
-            let left = world.remains(display: display)
+            let left = world.remains() + Set(world.displays).flatMap { world.remains(of: $0) }
             if left.isEmpty { return }
             if late { throw DeadlineExceeded(what: "nothing is left, but there is \(left)") }
             poll(nil, 0, 50)
@@ -182,10 +197,11 @@ final class ForwardTime: Sendable {
 
     func advance(by duration: Duration) { state.withLock { $0.ahead += duration } }
 
-    /// Whether anybody is going to sleep for longer than that.
+    /// Whether anybody is going to sleep for longer than that, and less than an hour, as what only looks after a
+    /// start as a whole does.
     func sleeps(longerThan duration: Duration) -> Bool {
-        let limit = now + duration
-        return state.withLock { state in state.deadlines.values.contains { $0 > limit } }
+        let (least, most) = (now + duration, now + .seconds(3_600))
+        return state.withLock { state in state.deadlines.values.contains { $0 > least && $0 < most } }
     }
 
     fileprivate func enter(_ deadline: ContinuousClock.Instant) -> Int {

@@ -8,11 +8,16 @@ import Testing
 @Suite struct SessionValueTests {
     private static let report =
         #"{"vncPort":5901,"display":":1","geometry":"1920x1080","xvncPid":12,"openboxPid":13,"sessionDir":"/tmp/x","more":[]}"#
+    private static let number = report.replacing(#"":1""#, with: "1")
 
     private func find(_ text: String) throws -> UpReport { try UpReport.find(in: Array(text.utf8)) }
 
     @Test func findsTheReportAmongNoise() throws {
-        for text in [Self.report, "starting\n{\"level\":1}\n\(Self.report)\n", "\(Self.report)\n{}\nbye {\n"] {
+        let pretty = Self.number.replacing(",", with: ",\n  ")
+        for text in [
+            Self.report, Self.number, pretty, "starting\n{\"level\":1}\n\(Self.report)\n",
+            "\(Self.number)\n{}\nbye {\n",
+        ] {
             let report = try find(text)
             #expect(report.vncPort == 5901 && report.display == ":1" && report.xvncPid == 12)
             #expect(report.openboxPid == 13 && report.sessionDir == "/tmp/x")
@@ -27,6 +32,9 @@ import Testing
         (report.replacing(#"":1""#, with: #"":""#), "display"),
         (report.replacing(#"":1""#, with: #"":01""#), "display"),
         (report.replacing(#"":1""#, with: #"":1;rm""#), "display"),
+        (number.replacing(#""display":1"#, with: #""display":-1"#), "display \":-1\""),
+        (number.replacing(#""display":1"#, with: #""display":99999"#), "display \":99999\""),
+        (number.replacing(#""display":1"#, with: #""display":null"#), "no JSON"),
         (report.replacing("5901", with: "\"5901\""), "no JSON"),
     ])
     func saysWhatIsWrongWithAReport(text: String, problem: String) {
@@ -38,6 +46,24 @@ import Testing
         } catch {
             Issue.record("\(error)")
         }
+    }
+
+    /// What is not understood of a state file does not hide the rest of it.
+    @Test func cleansUpByAnyStateFile() throws {
+        let world = try TemporaryDirectory()
+        let files = SessionFiles(stateDirectory: world.path)
+        mkdir(files.directory, 0o700)
+        func read(_ text: String) throws -> StateFile? {
+            try OwnFile.replace(files.state, with: Array(text.utf8))
+            return files.readState()
+        }
+        for text in [Self.report, Self.number, Self.number.replacing(",", with: ",\n\t")] {
+            let told = try #require(try read(text))
+            #expect(told.display == ":1" && told.xvncPid == 12 && told.openboxPid == 13 && told.sessionDir == "/tmp/x")
+        }
+        let odd = try #require(try read(#"{"display":{"screen":0},"xvncPid":12,"openboxPid":"none"}"#))
+        #expect(odd.display == nil && odd.xvncPid == 12 && odd.openboxPid == nil && odd.sessionDir == nil)
+        for text in ["", "[]", "{", "12"] { #expect(try read(text) == nil) }
     }
 
     @Test func readsListeners() {

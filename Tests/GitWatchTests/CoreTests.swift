@@ -10,6 +10,9 @@ import Testing
         var requests: [WorkerRequest] = []
         var stops = 0
         var unwatched: [String] = []
+        /// What was offered, by its roots.
+        var offers: [[String]] = []
+        var errors: [String] = []
 
         mutating func run(_ now: Duration, _ body: (inout WatchCore) -> Void = { _ in }) {
             body(&core)
@@ -21,16 +24,26 @@ import Testing
                     requests.append(request)
                 case .stopWorker: stops += 1
                 case .unwatch(let root): unwatched.append(root)
-                case .offer(let session, let entry): session.offer(entry)
-                case .fail(let session, let text): session.fail(text)
+                case .offer(let session, let entries):
+                    offers.append(entries.map(\.root))
+                    session.offer(entries)
+                case .fail(let session, let text):
+                    errors.append(text)
+                    session.fail(text)
                 case .watch(let root, let directories, _, _):
                     core.watched(root, added: directories, problem: nil, now: now)
+                case .added(let root, let wanted, _):
+                    core.watched(root, added: wanted.map { Array($0.dropFirst()) }, problem: nil, now: now)
                 case .log: break
                 }
             }
         }
 
         mutating func answer(_ now: Duration, _ body: WorkerReply.Body) {
+            guard !requests.isEmpty else {
+                Issue.record("nothing was asked")
+                return
+            }
             let request = requests.removeFirst()
             run(now) { $0.received(WorkerReply(id: request.id, body: body), now: now) }
         }
@@ -123,7 +136,9 @@ import Testing
         stage.run(.seconds(31))
         let scan = try #require(stage.requests.first)
         #expect(scan.full && !scan.avoidsLibgit)
-        stage.run(.seconds(31)) { $0.received(WorkerReply(id: scan.id, body: .started), now: .seconds(31)) }
+        stage.run(.seconds(31)) {
+            $0.received(WorkerReply(id: scan.id, body: .started(inLibgit: true)), now: .seconds(31))
+        }
         stage.requests = []
         stage.run(.seconds(32)) { $0.workerEnded(crashed: true, orderly: false, now: .seconds(32)) }
         let again = try #require(stage.requests.first)
@@ -175,15 +190,169 @@ import Testing
     @Test func aSlowClientHoldsTheNewestOnly() async {
         let session = session()
         for text in ["one", "two", "three"] {
-            session.offer(EncodedEntry(root: "/r", RepositorySnapshot(branch: "b", origin: "", diff: Array(text.utf8))))
+            session.offer([
+                EncodedEntry(root: "/r", RepositorySnapshot(branch: "b", origin: "", diff: Array(text.utf8)))
+            ])
         }
         let messages = await session.next()
         #expect(messages?.count == 1 && messages?.first?.contains("three") == true)
-        session.offer(EncodedEntry(root: "/r", RepositorySnapshot(branch: "b", origin: "", diff: Array("three".utf8))))
+        session.offer([EncodedEntry(root: "/r", RepositorySnapshot(branch: "b", origin: "", diff: Array("three".utf8)))]
+        )
         session.fail("marker")
         let next = await session.next()
         #expect(next?.count == 1 && next?.first?.contains("marker") == true, "equal snapshots are not sent again")
         session.end()
         #expect(await session.next() == nil)
+    }
+
+    // MARK: The first message
+
+    /// Two paths, whose repositories are found.
+    private func attached(_ session: WatchSession) -> Stage {
+        var stage = Stage()
+        stage.run(.zero) { $0.attach(session, paths: ["/a/x", "/b/x"], now: .zero) }
+        stage.answer(.zero, .resolved("/a"))
+        stage.answer(.zero, .resolved("/b"))
+        return stage
+    }
+
+    @Test func whatIsKnownComesInOneMessage() async {
+        let first = session()
+        var stage = attached(first)
+        stage.answer(.seconds(1), snapshot("one"))
+        #expect(stage.offers.isEmpty, "the other is not scanned yet")
+        stage.answer(.seconds(2), snapshot("two"))
+        #expect(stage.offers == [["/a", "/b"]])
+        #expect(await first.next()?.count == 1)
+        let second = session()
+        stage.run(.seconds(3)) { $0.attach(second, paths: ["/a/x", "/b/x"], now: .seconds(3)) }
+        #expect(stage.offers.last == ["/a", "/b"] && stage.offers.count == 2, "known from the first connection")
+        #expect(await second.next()?.count == 1)
+    }
+
+    /// A slow one holds up the others' first message for a while only, one that cannot be scanned not at all.
+    @Test func theFirstMessageDoesNotWaitForLong() {
+        var stage = attached(session())
+        stage.answer(.seconds(1), snapshot("one"))
+        #expect(stage.core.deadline(now: .seconds(1)) == .seconds(5))
+        stage.run(.milliseconds(4_999))
+        #expect(stage.offers.isEmpty)
+        stage.run(.seconds(5))
+        #expect(stage.offers == [["/a"]])
+        stage.answer(.seconds(9), snapshot("two"))
+        #expect(stage.offers == [["/a"], ["/b"]])
+
+        stage = attached(session())
+        stage.answer(.seconds(1), .failed(ScanError(.failed, "broken")))
+        stage.answer(.seconds(1), snapshot("two"))
+        #expect(stage.offers == [["/b"]] && stage.errors == ["/a: broken"])
+    }
+
+    // MARK: Hanging file systems
+
+    /// Two repositories; the worker is at a scan of /a, and one of /b waits.
+    private func hanging(_ session: WatchSession) -> Stage {
+        var stage = attached(session)
+        stage.answer(.zero, snapshot("one"))
+        stage.answer(.zero, snapshot("two"))
+        stage.answer(.zero, .directories([[]], git: [], complete: true))
+        stage.answer(.zero, .directories([[]], git: [], complete: true))
+        stage.run(.seconds(1))
+        stage.run(.seconds(1)) { [id = stage.requests[0].id] in
+            $0.received(WorkerReply(id: id, body: .started(inLibgit: true)), now: .seconds(1))
+        }
+        return stage
+    }
+
+    @Test func aHangIsBlamedOnItsRepository() {
+        var stage = hanging(session())
+        #expect(stage.requests.map(\.root) == ["/a", "/b"])
+        stage.run(.seconds(31))
+        #expect(stage.core.hanging(now: .seconds(31)) == ["/a"] && stage.errors.isEmpty)
+        stage.requests = []
+        stage.run(.seconds(121))
+        #expect(stage.stops == 1 && stage.core.crashCount == 0)
+        #expect(stage.errors == ["/a: no answer within 120 s; its file system may hang"])
+        #expect(stage.requests.map(\.root) == ["/b"], "at once, of another worker")
+        // Whatever happens to it.
+        stage.run(.seconds(122)) { $0.changedEverything("/a", listAll: true, now: .seconds(122)) }
+        stage.run(.seconds(123)) { [chat] in $0.refresh(chats: [chat], now: .seconds(123)) }
+        stage.run(.milliseconds(150_999))
+        #expect(!stage.requests.contains { $0.root == "/a" })
+        stage.requests = []
+        stage.run(.seconds(151)) { $0.changedEverything("/b", listAll: true, now: .seconds(150)) }
+        #expect(stage.requests.last?.root == "/a" && stage.requests.last?.full == true, "last in order")
+        #expect(stage.requests.filter { $0.root == "/a" }.count == 1)
+
+        // Again: twice the wait, and nothing more is said.
+        let asked = stage.requests[stage.requests.count - 1]
+        stage.run(.seconds(152)) {
+            $0.received(WorkerReply(id: asked.id, body: .started(inLibgit: true)), now: .seconds(152))
+        }
+        stage.run(.seconds(272))
+        #expect(stage.stops == 2 && stage.errors.count == 1)
+        stage.requests = []
+        stage.run(.milliseconds(331_999))
+        #expect(!stage.requests.contains { $0.root == "/a" })
+        stage.run(.seconds(332))
+        let last = stage.requests.last
+        #expect(last?.root == "/a" && stage.core.hanging(now: .seconds(332)).contains("/a"))
+        stage.run(.seconds(333)) {
+            $0.received(WorkerReply(id: last?.id ?? 0, body: .unchanged(byCLI: false)), now: .seconds(333))
+        }
+        #expect(!stage.core.hanging(now: .seconds(333)).contains("/a"))
+    }
+
+    /// A new connection does not wait for it, and is told.
+    @Test func newConnectionsAreToldOfAHang() async {
+        var stage = hanging(session())
+        stage.run(.seconds(121))
+        let other = session()
+        (stage.offers, stage.errors) = ([], [])
+        stage.run(.seconds(122)) { $0.attach(other, paths: ["/a/x", "/b/x"], now: .seconds(122)) }
+        #expect(stage.offers == [["/a", "/b"]] && stage.errors.count == 1)
+    }
+
+    /// Workers that cannot be killed are not made more and more.
+    @Test func workersThatDoNotEndAreBounded() {
+        for (dying, replaced) in [(7, true), (8, false)] {
+            var stage = hanging(session())
+            stage.core.dyingWorkers = dying
+            stage.requests = []
+            stage.run(.seconds(121))
+            #expect(stage.stops == (replaced ? 1 : 0) && stage.errors.count == 1)
+            stage.core.dyingWorkers = 8
+            stage.run(.seconds(200))
+            #expect(!stage.requests.contains { $0.root == "/a" }, "not while there are so many")
+            #expect(stage.core.deadline(now: .seconds(200)).map { $0 > .seconds(200) } ?? true)
+            stage.core.dyingWorkers = 7
+            stage.run(.seconds(200))
+            #expect(stage.requests.last?.root == "/a")
+        }
+    }
+
+    @Test func aPathThatHangsIsAskedForAgain() {
+        var stage = Stage()
+        stage.run(.zero) { $0.attach(session(), paths: ["/a/x", "/b/x"], now: .zero) }
+        stage.run(.zero) { [id = stage.requests[0].id] in
+            $0.received(WorkerReply(id: id, body: .started(inLibgit: false)), now: .zero)
+        }
+        stage.requests = []
+        stage.run(.seconds(30))
+        #expect(stage.stops == 1 && stage.requests.map(\.root) == ["/b/x"])
+        #expect(stage.errors == ["/a/x: its repository was not found within 30 s; its file system may hang"])
+        stage.answer(.seconds(30), .resolved("/b"))
+        stage.answer(.seconds(30), snapshot("b"))
+        #expect(stage.offers == [["/b"]], "the first message does not wait for it")
+        stage.requests = []
+        stage.run(.seconds(31)) { [chat] in $0.touched(["/a/x"], chats: [chat], now: .seconds(31)) }
+        stage.run(.milliseconds(59_999))
+        #expect(!stage.requests.contains { $0.kind == .resolve })
+        stage.requests = []
+        stage.run(.seconds(60))
+        #expect(stage.requests.last?.root == "/a/x" && stage.core.hanging(now: .seconds(60)).contains("/a/x"))
+        let id = stage.requests.last?.id ?? 0
+        stage.run(.seconds(61)) { $0.received(WorkerReply(id: id, body: .resolved("/a")), now: .seconds(61)) }
+        #expect(!stage.core.hanging(now: .seconds(61)).contains("/a/x") && stage.requests.last?.root == "/a")
     }
 }

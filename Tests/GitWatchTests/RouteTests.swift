@@ -90,6 +90,63 @@ import Testing
         }
     }
 
+    /// JSON of any shape keeps the connection; what is no JSON ends it.
+    @Test func answersUnknownMessages() async throws {
+        try await withTaskExecutorPreference(Self.executor) {
+            let daemon = try DaemonProcess()
+            let unknown = #"{"type":"error","message":"unknown message type"}"#
+            let connection = try open(daemon, "?chat_id=\(UUID())")
+            let shapes = [
+                "[]", "42", "-1.5e3", #""x""#, "null", "true", "{}", #"{"type":5}"#, #"{"type":null}"#, #"{"type":{}}"#,
+                #"{"type":["refresh"]}"#, #"{"Type":"refresh"}"#, #" [1,{"a":[null]}] "#,
+            ]
+            for text in shapes {
+                try send(connection, text)
+                #expect(try receive(connection) == unknown, "\(text)")
+            }
+            // Known, with more than is known: no answer, or one error more than these two would come.
+            try send(connection, #"{"type":"refresh","x":1}"#)
+            try send(connection, #"{"type":"dance"}"#)
+            #expect(try receive(connection) == unknown)
+            try send(connection, "bye")
+            #expect(try receive(connection) == "close 1003")
+            for text in ["", " ", "{", "nul", "[1,]", #"{"type":"refresh",}"#, "01", #""\q""#, "{}{}", "{'type':1}"] {
+                let other = try open(daemon, "")
+                try send(other, text)
+                #expect(try receive(other) == "close 1003", "\(text)")
+            }
+            #expect(try await daemon.stop() == 0)
+        }
+    }
+
+    /// The daemon's own umask is strict; what it starts has the one that it was started with.
+    @Test func workerAndGitHaveTheOriginalFileMask() async throws {
+        try await withTaskExecutorPreference(Self.executor) {
+            let scene = try Scene(
+                """
+                mkdir bin
+                printf '#!/bin/sh\numask >> "$HOME/masks"\nexec %s "$@"\n' "$(command -v git)" > bin/git
+                chmod +x bin/git
+                mk r; echo 1 > a; ci; echo 2 > a
+                """)
+            var environment = scene.environment
+            environment["PATH"] = "\(scene.directory.path)/bin:/usr/local/bin:/usr/bin:/bin"
+            let daemon = try DaemonProcess(
+                environment: environment, wrapper: ["sh", "-c", "umask 0026; exec \"$@\"", "sh"])
+            let chat = UUID()
+            let connection = try open(daemon, "?chat_id=\(chat)")
+            try touch(daemon, scene.root, chat, UUID())
+            #expect(try receive(connection).contains("+2\\n"))
+            let workers = ProcFS.children(of: daemon.pid).filter {
+                ProcFS.text("/proc/\($0.pid)/cmdline").contains("git-worker")
+            }
+            #expect(workers.map { ProcFS.status($0.pid, "Umask:") } == ["0026"])
+            let masks = ProcFS.text("\(scene.directory.path)/home/masks").split(separator: "\n")
+            #expect(!masks.isEmpty && Set(masks) == ["0026"])
+            #expect(try await daemon.stop() == 0)
+        }
+    }
+
     /// In a user namespace, which has a limit of its own: the kernel refuses watches long before our budget
     /// is used up, and nobody else suffers.
     @Test(.enabled(if: RouteTests.mayUnshare, "user namespaces are not allowed here"))

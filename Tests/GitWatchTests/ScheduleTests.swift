@@ -112,12 +112,12 @@ import Testing
         let b = try #require(bAdmitted)
         worker.started()
         #expect(a.id != b.id)
-        #expect(worker.answered(WorkerReply(id: b.id, body: .started)) == nil)
+        #expect(worker.answered(WorkerReply(id: b.id, body: .started(inLibgit: true)), now: .zero) == nil)
         let loss = worker.ended(crashed: true, now: .seconds(1))
-        #expect(loss.blamed == "/b")
+        #expect(loss.blamed == ["/b"])
         #expect(loss.owed.map(\.root) == ["/a", "/b"])
         #expect(loss.restart == .seconds(1))
-        #expect(worker.deadline == nil)
+        #expect(worker.deadline(now: .seconds(1)) == nil)
     }
 
     @Test func nobodyIsBlamedForAKill() throws {
@@ -125,8 +125,8 @@ import Testing
         let aAdmitted = worker.admit(scan("/a"), now: .zero)
         let a = try #require(aAdmitted)
         worker.started()
-        _ = worker.answered(WorkerReply(id: a.id, body: .started))
-        #expect(worker.ended(crashed: false, now: .zero).blamed == nil)
+        _ = worker.answered(WorkerReply(id: a.id, body: .started(inLibgit: true)), now: .zero)
+        #expect(worker.ended(crashed: false, now: .zero).blamed.isEmpty)
     }
 
     @Test func pausesAfterTooManyEnds() {
@@ -141,10 +141,42 @@ import Testing
         #expect(worker.admit(scan("/a"), now: .seconds(90)) != nil)
     }
 
-    @Test func aHangingScanIsOverdue() {
+    @Test func aHangingScanIsOverdue() throws {
         var worker = WorkerSupervisor()
-        _ = worker.admit(scan("/a"), now: .zero)
-        #expect(!worker.isOverdue(now: .milliseconds(119_999)))
-        #expect(worker.isOverdue(now: .seconds(120)))
+        let admitted = worker.admit(scan("/a"), now: .zero)
+        let a = try #require(admitted)
+        _ = worker.admit(scan("/b"), now: .seconds(10))
+        worker.started()
+        _ = worker.answered(WorkerReply(id: a.id, body: .started(inLibgit: false)), now: .seconds(5))
+        #expect(worker.slow(now: .milliseconds(34_999)).isEmpty)
+        #expect(worker.deadline(now: .seconds(5)) == .seconds(35))
+        #expect(worker.slow(now: .seconds(35)) == ["/a"])
+        #expect(worker.deadline(now: .seconds(41)) == .seconds(125))
+        #expect(worker.overdue(now: .milliseconds(124_999)).isEmpty)
+        #expect(worker.overdue(now: .seconds(135)).map(\.root) == ["/a"], "the other waits for a thread")
+        worker.giveUp(worker.overdue(now: .seconds(135)))
+        #expect(worker.overdue(now: .seconds(135)).map(\.root) == ["/b"], "nothing comes at all")
+    }
+
+    @Test func aPathIsLookedUpInLessTime() throws {
+        var worker = WorkerSupervisor()
+        let path = WorkerRequest(id: 0, kind: .resolve, root: "/a")
+        let admitted = worker.admit(path, now: .zero)
+        let asked = try #require(admitted)
+        worker.started()
+        _ = worker.answered(WorkerReply(id: asked.id, body: .started(inLibgit: false)), now: .zero)
+        #expect(worker.overdue(now: .milliseconds(29_999)).isEmpty)
+        #expect(worker.overdue(now: .seconds(30)).map(\.root) == ["/a"])
+    }
+
+    @Test func theWaitDoublesUpToItsLimit() {
+        var hang: Hang?
+        var waits: [Int64] = []
+        for _ in 0..<14 {
+            let next = Hang(after: hang, AnswerTimes(), now: .seconds(7))
+            waits.append(next.retryAt.components.seconds - 7)
+            hang = next
+        }
+        #expect(waits.prefix(6) == [30, 60, 120, 240, 480, 600] && waits.last == 600)
     }
 }

@@ -17,12 +17,18 @@ final class WatcherFixture: Sendable {
     let health = HealthRegistry()
     let chat = ChatIdentity(id: UUID())
 
-    init(environment: [String: String], budget: Int? = nil, idleTime: Duration = .seconds(60)) throws {
+    init(
+        environment: [String: String], budget: Int? = nil, idleTime: Duration = .seconds(60),
+        times: AnswerTimes = AnswerTimes(), firstMessageTime: Duration = .seconds(60)
+    ) throws {
         reactor = try Reactor()
         _ = reactor.start()
+        var configuration = GitWatcher.Configuration(
+            executable: DaemonProcess.binary, environment: environment, watchBudget: budget, idleTime: idleTime)
+        configuration.answerTimes = times
+        configuration.firstMessageTime = firstMessageTime
         watcher = GitWatcher(
-            configuration: .init(
-                executable: DaemonProcess.binary, environment: environment, watchBudget: budget, idleTime: idleTime),
+            configuration: configuration,
             launcher: WorkerProcesses(launcher: try Launcher(), reactor: reactor), metrics: metrics, health: health,
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
@@ -188,6 +194,21 @@ final class WatcherFixture: Sendable {
         try await eventually("the end") { ended.load(ordering: .acquiring) }
         #expect(kill(worker, 0) != 0 && fixture.report.workerPID == 0)
         _ = reader
+    }
+
+    /// Whether the watcher knows them from another connection or has yet to look.
+    @Test func whatIsKnownComesInOneMessage() async throws {
+        let scenes = try (0..<3).map { try Scene("mk r; echo 1 > a; ci; echo \($0) > a") }
+        let fixture = try WatcherFixture(environment: scenes[0].environment)
+        fixture.watcher.add(paths: scenes.map(\.root) + ["/nonexistent/x"], for: fixture.chat)
+        for number in 0..<3 {
+            let reader = try fixture.open()
+            try await eventually("the first message") { !reader.messages.isEmpty }
+            #expect(
+                reader.messages.first?.repositories?.map(\.repo_root) == scenes.map(\.root).sorted(),
+                "connection \(number)")
+        }
+        await fixture.stop()
     }
 
     @Test func refreshAnswersOnlyWithHeartbeat() async throws {

@@ -34,7 +34,15 @@ import Testing
     @Test(.enabled(if: Privileges.isRoot, "needs root, to become another user"))
     func rootMayUseTheSocketOfAnybody() async throws {
         let daemon = try DaemonProcess(wrapper: Privileges.asNobody, directory: Privileges.directoryOfNobody())
-        #expect(try ping(daemon).output == "Success\n")
+        let path = "\(daemon.directory.path)/agent.sock"
+        // The daemon takes root for its own user; our client, as root, does not trust another user's daemon.
+        let accepted = #"agent_socket_connections_total{result="accepted"}"#
+        let root = try RawConnection(unix: path)
+        try await eventually("root is accepted") { try daemon.metric(accepted) == 1 }
+        let refused = try ping(daemon)
+        #expect(refused.code == 1)
+        #expect(refused.errors.contains("is served by uid \(Privileges.nobody), neither you nor root"))
+        withExtendedLifetime(root) {}
         #expect(try ping(daemon, as: Privileges.asNobody).output == "Success\n")
         #expect(chmod("\(daemon.directory.path)/agent.sock", 0o666) == 0)
         let third = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"]

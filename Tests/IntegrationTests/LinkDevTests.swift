@@ -6,7 +6,9 @@ import Testing
 /// `workspace-agent dev`, as a person or a program starts it.
 @Suite("Link: dev", .blocking, .timeLimit(.minutes(15))) struct LinkDevTests {
     /// - Returns: what it printed by its end, and its exit status.
-    private func run(_ output: String, until text: [String]) async throws -> (String, Int32) {
+    private func run(
+        _ output: String, until text: [String], then more: String = "", _ act: (String) throws -> Void = { _ in }
+    ) async throws -> (String, Int32) {
         let directory = try TemporaryDirectory()
         let (out, state) = ("\(directory.path)/out", "\(directory.path)/state")
         let line = "exec \(DaemonProcess.binary) dev --output \(output) --state-dir \(state) > \(out) 2> \(out).err"
@@ -19,6 +21,8 @@ import Testing
                 let seen = ProcFS.text(out)
                 return text.allSatisfy { seen.contains($0) }
             }
+            try act(directory.path)
+            try await eventually("\(more)") { ProcFS.text(out).contains(more) || more.isEmpty }
             kill(pid, SIGTERM)
             try await eventually("its end", within: .seconds(60)) { waitpid(pid, &status, WNOHANG) == pid }
         } catch {
@@ -41,6 +45,27 @@ import Testing
         #expect(text.contains("OFF"))
         let last = text.split(separator: "\n").last ?? ""
         #expect(last.hasPrefix("ended: ") && last.hasSuffix(" calls on 1 connections"), "\(last)")
+    }
+
+    /// The boundary log of docs/dev.md, typed as it stands there, into a daemon that runs as described.
+    @Test(.enabled(if: access("/usr/bin/python3", X_OK) == 0)) func theExampleOfTheDocsArrives() async throws {
+        let docs = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent(
+            "../../docs/dev.md")
+        let lines = try String(contentsOf: docs, encoding: .utf8).split(separator: "\n").map(String.init)
+        let start = try #require(lines.firstIndex { $0.hasPrefix("    $ python3 -c") })
+        let socket = "~/.local/state/workspace-agent/dev/boundary-audit.sock"
+        let end = try #require(lines[start...].firstIndex { $0.hasSuffix(socket) })
+        let typed = lines[start...end].map { String($0.dropFirst(4)) }.joined(separator: "\n").dropFirst(2)
+        let shown = try #require(lines[end...].first { $0.contains("boundary    ") })
+        let event = try #require(shown.range(of: "boundary    ").map { String(shown[$0.lowerBound...]) })
+        // "~" is another place here, and so is XDG_STATE_HOME.
+        let (text, status) = try await run("text", until: ["READY"], then: event) { directory in
+            let result = try CommandResult.of(
+                ["sh", "-c", typed.replacingOccurrences(of: socket, with: "\(directory)/state/boundary-audit.sock")])
+            #expect(result.code == 0, "\(result.errors)")
+        }
+        #expect(status == 0)
+        #expect(!text.contains("refused"))
     }
 
     @Test func forPrograms() async throws {

@@ -30,12 +30,12 @@ import Testing
             $0.states.contains(.ready) && $0.linesOnce(start.logSourceID) == ["started"]
         }
         try await eventually("all cuts were made") { proxy.cutsLeft == 0 && world.server.open == 1 }
-        #expect(seen.states == [.created, .starting, .ready])
+        #expect(seen.states == [.starting, .ready])
         #expect(ProcFS.text("\(world.directory.path)/runs") == "run\n")
         await expectQuiet(poller)
         #expect(try await daemon.stop() == 0)
         let over = world.recorder.recording
-        #expect(over.states == [.created, .starting, .ready, .shuttingDown, .off])
+        #expect(over.states == [.starting, .ready, .shuttingDown, .off])
         #expect(over.linesOnce(start.logSourceID) == ["started"])
         #expect(over.violations == [])
         await world.stop()
@@ -58,14 +58,14 @@ import Testing
                         $0.connection == round && $0.outcome == .answered
                     }
             }
-            #expect(connected.states == [.created, .starting], "the script goes on")
+            #expect(connected.states == [.starting], "the script goes on")
             if round % 2 == 0 { await proxy.cut() } else { await proxy.reset() }
         }
         #expect(FileManager.default.createFile(atPath: "\(world.directory.path)/go", contents: nil))
         let ready = try await world.recorder.wait("READY and all lines") {
             $0.states.contains(.ready) && $0.linesOnce(script.logSourceID).contains("last")
         }
-        #expect(ready.states == [.created, .starting, .ready])
+        #expect(ready.states == [.starting, .ready])
         #expect(ProcFS.text("\(world.directory.path)/runs") == "run\n")
         await expectQuiet(poller)
         #expect(try await daemon.stop() == 0)
@@ -74,7 +74,7 @@ import Testing
         #expect(out == (0..<out.count).map { "out \($0)" })
         #expect(err == (0..<out.count).map { "err \($0)" })
         #expect(lines.count { $0 == "last" } == 1)
-        #expect(world.recorder.recording.states == [.created, .starting, .ready, .shuttingDown, .off])
+        #expect(world.recorder.recording.states == [.starting, .ready, .shuttingDown, .off])
         await world.stop()
     }
 
@@ -106,7 +106,7 @@ import Testing
     private func expectDelivered(_ world: LinkWorld, _ daemon: DaemonProcess, _ source: Data) async throws {
         #expect(try await daemon.wait() >> 8 & 0xff == 0, "\(daemon.log.suffix(3_000))")
         let over = world.recorder.recording
-        #expect(over.states == [.created, .starting, .ready, .shuttingDown, .off])
+        #expect(over.states == [.starting, .ready, .shuttingDown, .off])
         #expect(over.linesOnce(source) == (0..<300).map { "bye \($0)" })
         #expect(Set(over.requests(AgentAPI.scriptCompleted).map(\.timing.stage)) == [.start, .stop])
         #expect(over.violations == [])
@@ -171,7 +171,7 @@ import Testing
         #expect(began.duration(to: .now) > .seconds(4))
         #expect(began.duration(to: .now) < .seconds(30))
         #expect(daemon.log.contains("not everything was delivered to the control plane"))
-        #expect(world.recorder.recording.states == [.created, .starting, .ready, .shuttingDown])
+        #expect(world.recorder.recording.states == [.starting, .ready, .shuttingDown])
         await world.stop()
     }
 }

@@ -61,7 +61,7 @@ import Testing
 
         #expect(try await daemon.stop() == 0)
         let over = try await world.recorder.wait("the connection's end") { $0.open == 0 }
-        #expect(over.states == [.created, .starting, .ready, .shuttingDown, .off])
+        #expect(over.states == [.starting, .ready, .shuttingDown, .off])
         #expect(over.count(AgentAPI.updateLifecycle) == over.states.count, "none comes twice")
         #expect(over.lines(end.logSourceID) == ["goodbye"])
         let stopped = over.requests(AgentAPI.scriptCompleted).map(\.timing)
@@ -117,7 +117,7 @@ import Testing
         #expect(timing.status == (state == .startError ? .exitFailure : .timedOut))
         if state == .startError { #expect(timing.exitCode == 7) }
         #expect(try await daemon.stop() == 0)
-        #expect(world.recorder.recording.states == [.created, .starting, state, .shuttingDown, .off])
+        #expect(world.recorder.recording.states == [.starting, state, .shuttingDown, .off])
         await world.stop()
     }
 }

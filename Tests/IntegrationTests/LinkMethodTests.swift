@@ -104,7 +104,7 @@ import Testing
             rpc.calls($0).contains { $0.outcome == .faulted } && rpc.calls($0).contains { $0.outcome == .answered }
                 && $0.states.contains(.ready)
         }
-        #expect(seen.states == [.created, .starting, .ready])
+        #expect(seen.states == [.starting, .ready])
         #expect(ProcFS.text("\(world.directory.path)/runs") == "run\n")
         try expectLocal(daemon)
         #expect(try await daemon.stop() == 0)
@@ -182,7 +182,7 @@ import Testing
                 && !seen.requests(AgentAPI.reportBoundaryLogs).isEmpty
         }
         #expect(seen.opened == 2)
-        #expect(seen.states == [.created, .starting, .ready])
+        #expect(seen.states == [.starting, .ready])
         #expect(ProcFS.text("\(world.directory.path)/runs") == "run\n")
         let source = try #require(seen.requests(AgentAPI.batchCreateLogs).first?.logSourceID)
         #expect(seen.linesOnce(source) == ["a line"])
@@ -190,7 +190,7 @@ import Testing
         #expect(answers > 0 && failures == [], "the local API answers throughout")
         #expect(try await daemon.stop() == 0)
         let over = world.recorder.recording
-        #expect(over.states == [.created, .starting, .ready, .shuttingDown, .off])
+        #expect(over.states == [.starting, .ready, .shuttingDown, .off])
         #expect(over.violations == [])
         await world.stop()
     }

@@ -72,7 +72,8 @@ final class LinkWorld: Sendable {
 
     /// Starts a daemon; it has told systemd that it is ready, and connects by itself.
     func daemon(
-        arguments: [String] = [], environment: [String: String] = [:], logLevel: String = "debug", url: String? = nil
+        arguments: [String] = [], environment: [String: String] = [:], wrapper: [String] = [],
+        logLevel: String = "debug", url: String? = nil
     ) throws -> DaemonProcess {
         let link = [
             "--agent-url", url ?? self.url, "--agent-token-file", tokenFile, "--boundary-log-proxy-socket-path",
@@ -80,7 +81,7 @@ final class LinkWorld: Sendable {
         ]
         return try DaemonProcess(
             arguments: link + arguments, environment: ["HOME": directory.path].merging(environment) { _, new in new },
-            logLevel: logLevel, directory: directory)
+            wrapper: wrapper, logLevel: logLevel, directory: directory)
     }
 
     /// Ends proxy and server.

@@ -61,9 +61,7 @@ import Testing
     }
 
     @Test func runningFirstThenNewestFirstAndAtMostTen() throws {
-        // A chat sees processes without a chat too, so this one is alone with its daemon.
-        let daemon = try DaemonProcess()
-        let connection = try daemon.connect()
+        let (_, connection) = try shared()
         let chat = newChat()
         var exited: [String] = []
         for _ in 0..<12 {
@@ -118,15 +116,20 @@ import Testing
         func listed(_ chat: String?) throws -> Set<String> {
             Set(try connection.list("?limit=1000", chat: chat).compactMap { $0["id"] as? String })
         }
-        // Who sees which: its own chat, another, none; a process without a chat is everybody's.
-        for (chat, id, visible) in [
-            (mine, owned, true), (mine.uppercased(), owned, true), (other, owned, false), (nil, owned, true),
-            (mine, free, true), (other, free, true), (nil, free, true),
-        ] as [(String?, String, Bool)] {
-            #expect(try connection.output(id, chat: chat).status == (visible ? 200 : 404))
-            #expect(try connection.output(id, "?wait=true&timeout_ms=1", chat: chat).status == (visible ? 200 : 404))
-            #expect(try connection.signal(id, "SIGCONT", chat: chat).status == (visible ? 200 : 404))
-            #expect(try listed(chat).contains(id) == visible)
+        // For each caller: whether it may use the process, and whether its list has it. One without a chat is
+        // in no chat's list, yet a chat that knows its id may use it.
+        for (chat, id, usable, isListed) in [
+            (mine, owned, true, true), (mine.uppercased(), owned, true, true), (other, owned, false, false),
+            (nil, owned, true, true), (mine, free, true, false), (other, free, true, false), (nil, free, true, true),
+        ] as [(String?, String, Bool, Bool)] {
+            let status = usable ? 200 : 404
+            #expect(try connection.output(id, chat: chat).status == status)
+            #expect(try connection.output(id, "?wait=true&timeout_ms=1", chat: chat).status == status)
+            let raw = try connection.request(
+                "GET", "/api/v0/processes/\(id)/output/raw", headers: chat.map { ["Coder-Chat-Id": $0] } ?? [:])
+            #expect(raw.status == status)
+            #expect(try connection.signal(id, "SIGCONT", chat: chat).status == status)
+            #expect(try listed(chat).contains(id) == isListed)
         }
         // Exactly as for an unknown id.
         let hidden = try connection.output(owned, chat: other)
@@ -135,7 +138,52 @@ import Testing
             "GET", "/api/v0/processes/\(owned)/output/raw", headers: ["Coder-Chat-Id": other])
         #expect(raw.text == hidden.text)
         #expect(try connection.signal(owned, "kill", chat: other).text == hidden.text)
+        let unknown = try connection.output(UUID().uuidString.lowercased(), chat: other)
+        #expect(unknown.status == hidden.status)
+        #expect(Set(unknown.headers.keys) == Set(hidden.headers.keys))
         #expect(try connection.output(owned).json["running"] as? Bool == true)
+    }
+
+    /// A token is looked up as a start with it would be: in the caller's own chat, or in none.
+    @Test func tokensAreLookedUpAsStartsAre() throws {
+        let (_, connection) = try shared()
+        let (mine, other) = (newChat(), newChat())
+        func found(_ token: String, _ chat: String?) throws -> String? {
+            let response = try connection.request(
+                "GET", "/api/v0/processes/tokens/\(token)", headers: chat.map { ["Coder-Chat-Id": $0] } ?? [:])
+            #expect(response.status == 200)
+            return response.json["process_id"] as? String
+        }
+        let (owned, free) = (newChat(), newChat())
+        let ownedID = try connection.start("true", ["client_token": owned], chat: mine)
+        let freeID = try connection.start("true", ["client_token": free])
+        for (token, chat, id) in [
+            (owned, mine, ownedID), (owned, mine.uppercased(), ownedID), (owned, other, nil), (owned, nil, nil),
+            (free, nil, freeID), (free, mine, nil), (free, other, nil),
+        ] as [(String, String?, String?)] {
+            #expect(try found(token, chat) == id)
+            let again = try connection.postStart(["command": "true", "client_token": token], chat: chat).json
+            #expect((again["attached"] as? Bool == true) == (id != nil))
+        }
+    }
+
+    @Test(arguments: [
+        ("list?limit", "limit"), ("ID/output?wait=true&timeout_ms", "timeout_ms"), ("ID/output/raw?offset", "offset"),
+        ("ID/output/raw?limit", "limit"),
+    ])
+    func numbersThatAreNoneNameTheirParameter(path: String, name: String) throws {
+        let (_, connection) = try shared()
+        let id = try connection.start("true")
+        _ = try connection.finish(id)
+        for number in ["1.5", "1e30", "-1", "99999999999999999999", "", "x", "0x10", "1%20", "NaN", "٣"] {
+            let escaped = number.addingPercentEncoding(withAllowedCharacters: .urlQueryAllowed) ?? ""
+            let response = try connection.request(
+                "GET", "/api/v0/processes/\(path.replacingOccurrences(of: "ID", with: id))=\(escaped)")
+            #expect(response.status == 400, "\(number)")
+            #expect(response.json["message"] as? String == "Invalid value for \"\(name)\".")
+            let problems = response.json["validations"] as? [[String: String]]
+            #expect(problems?.map { $0["field"] } == [name])
+        }
     }
 
     @Test func anAncestorDoesNotOwnTheProcess() throws {

@@ -40,17 +40,31 @@ import Testing
 
     @Test func longLinesAreCut() throws {
         let (_, connection) = try shared()
-        // Only beyond 32 KiB, of which these lines are the tail.
-        let answer = try connection.run(
-            "seq 1 6000; echo; head -c 2048 /dev/zero | tr '\\0' a; echo; head -c 2049 /dev/zero | tr '\\0' b; echo; echo c"
-        )
-        let all = try #require(answer["output"] as? String).split(separator: "\n")
-        try #require(all.count > 3)
-        let lines = Array(all.suffix(3))
-        #expect(lines[0] == String(repeating: "a", count: 2048))
-        #expect(lines[1].utf8.count == 2048)
-        #expect(lines[1].hasSuffix("b ... [truncated]"))
-        #expect(lines[2] == "c")
+        let lines = "head -c 2048 /dev/zero | tr '\\0' a; echo; head -c 2049 /dev/zero | tr '\\0' b; echo; echo c"
+        for (command, isTruncated) in [(lines, false), ("seq 1 6000; echo; \(lines)", true)] {
+            let answer = try connection.run(command)
+            let output = try #require(answer["output"] as? String)
+            let last = Array(output.split(separator: "\n").suffix(3))
+            try #require(last.count == 3)
+            #expect(last[0] == String(repeating: "a", count: 2048))
+            #expect(last[1] == String(repeating: "b", count: 2032) + " ... [truncated]")
+            #expect(last[2] == "c")
+            #expect(answer["cut_lines"] as? Int == 1)
+            #expect((answer["truncated"] != nil) == isTruncated)
+        }
+        let short = try connection.run("head -c 2048 /dev/zero | tr '\\0' a")
+        #expect(short["cut_lines"] == nil)
+    }
+
+    @Test func aFileOfOneLineIsCutAndRawHasAllOfIt() throws {
+        let (_, connection) = try shared()
+        let id = try connection.start("head -c 30000 /dev/zero | tr '\\0' x")
+        let answer = try connection.finish(id)
+        #expect(answer["output"] as? String == String(repeating: "x", count: 2032) + " ... [truncated]")
+        #expect(answer["cut_lines"] as? Int == 1)
+        #expect(answer["truncated"] == nil)
+        #expect(answer["total_bytes"] as? Int == 30_000)
+        #expect(try raw(id).text == String(repeating: "x", count: 30_000))
     }
 
     @Test func invalidUTF8() throws {
@@ -77,9 +91,9 @@ import Testing
 
     @Test func oneByteAtATime() throws {
         let (_, connection) = try shared()
-        let answer = try connection.run("i=0; while [ $i -lt 5000 ]; do printf x; i=$((i+1)); done")
-        #expect(answer["total_bytes"] as? Int == 5000)
-        #expect(answer["output"] as? String == String(repeating: "x", count: 5000))
+        let answer = try connection.run("i=0; while [ $i -lt 2000 ]; do printf x; i=$((i+1)); done")
+        #expect(answer["total_bytes"] as? Int == 2000)
+        #expect(answer["output"] as? String == String(repeating: "x", count: 2000))
     }
 
     @Test func aHundredMegabytesThatNobodyReads() throws {

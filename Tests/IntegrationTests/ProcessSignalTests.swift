@@ -152,6 +152,31 @@ import Testing
     }
 }
 
+@Suite(.blocking) struct RefusedSignalTests {
+    /// A setuid program that has become root is nothing that a daemon of another user may signal.
+    @Test(.enabled(if: Privileges.isRoot)) func aRefusedSignalIsNotTheReasonOfALaterDeath() async throws {
+        let directory = try Privileges.directoryOfNobody()
+        let program = "\(directory.path)/become-root"
+        #expect(try CommandResult.of(["cp", "/usr/bin/setpriv", program]).code == 0)
+        chmod(program, 0o4755)
+        let daemon = try DaemonProcess(environment: ["HOME": "/"], wrapper: Privileges.asNobody, directory: directory)
+        let connection = try daemon.connect()
+        let id = try connection.start("exec \(program) --reuid=0 sh -c 'echo up; exec sleep 1000'")
+        try await eventually("it has become root") { try connection.output(id).json["total_bytes"] as? Int == 3 }
+        for name in ["terminate", "kill", "terminate"] {
+            let refused = try connection.signal(id, name)
+            #expect(refused.status == 500)
+            #expect(refused.json["message"] as? String == "Failed to signal process.")
+            #expect(refused.json["detail"] as? String == "Operation not permitted")
+        }
+        kill(try connection.pid(id), SIGTERM)
+        let answer = try connection.finish(id)
+        #expect(answer["signal"] as? String == "SIGTERM")
+        #expect(answer["reason"] as? String == "signaled")
+        #expect(try await daemon.stop() == 0)
+    }
+}
+
 @Suite(.sharedDaemon) struct ClientTokenTests {
     private func token(_ token: String, chat: String? = nil) throws -> RawConnection.Response {
         try shared().connection.request(

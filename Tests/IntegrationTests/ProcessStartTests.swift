@@ -132,10 +132,26 @@ import Testing
     @Test func theDaemonsEnvironmentIsPassedOnButNotItsOwnSettings() throws {
         let daemon = try DaemonProcess(environment: [
             "CODER_PROC_PRIO_MGMT": "1", "CODER_PROC_NICE_SCORE": "1", "CODER_PROC_OOM_SCORE": "900", "OURS": "kept",
+            "CODER_PROC_FUTURE": "1",
         ])
         let text = try #require(try daemon.connect().run("env")["output"] as? String)
         #expect(text.contains("OURS=kept\n"))
         for name in ["CODER_PROC_", "NOTIFY_SOCKET"] { #expect(!text.contains(name)) }
+    }
+
+    @Test func theHeaderCommandGetsNoneOfTheDaemonsSettings() async throws {
+        let directory = try TemporaryDirectory()
+        let file = "\(directory.path)/env"
+        let daemon = try DaemonProcess(environment: [
+            "CODER_PROC_FUTURE": "1", "OURS": "kept", "CODER_AGENT_URL": "http://127.0.0.1:1",
+            "CODER_AGENT_TOKEN": "t", "CODER_AGENT_HEADER_COMMAND": "env >\(file).new; mv \(file).new \(file)",
+        ])
+        try await eventually("it ran") { access(file, F_OK) == 0 }
+        let text = ProcFS.text(file)
+        #expect(text.contains("OURS=kept\n"))
+        for name in ["CODER_PROC_", "NOTIFY_SOCKET"] { #expect(!text.contains(name)) }
+        daemon.signal(SIGKILL)
+        _ = try await daemon.wait()
     }
 
     @Test func workdir() throws {

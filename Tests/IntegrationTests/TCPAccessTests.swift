@@ -49,20 +49,6 @@ import Testing
         #expect(try get("//healthz").status == 401)
     }
 
-    @Test func theQueryTokenIsForWebSocketsOnly() throws {
-        let token = try shared().daemon.token
-        #expect(try get("/?token=\(token)").status == 401)
-        #expect(try get("/api/v0/processes/list?token=\(token)").status == 401)
-        let upgrade = [
-            "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
-            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-        ]
-        // Nothing here speaks WebSocket yet, but the token is taken …
-        #expect(try get("/nowhere?token=\(token)", upgrade).status == 404)
-        // … and a wrong one is not.
-        #expect(try get("/nowhere?token=wrong", upgrade).status == 401)
-    }
-
     @Test(arguments: [
         "http://evil.example", "https://localhost.evil.example", "null", "http://localhost:1", "http://127.0.0.1:1",
         "file://", "nonsense",

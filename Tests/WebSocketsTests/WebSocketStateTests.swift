@@ -84,10 +84,10 @@ import Testing
 
     @Test func closeHandshakeBothWays() {
         var theirs = server()
-        #expect(theirs.received(frame(.connectionClose, bytes: [0x03, 0xE8])) == .echoCloseAndEnd(.normal))
+        #expect(theirs.received(frame(.connectionClose, bytes: [0x03, 0xE8])) == .answerCloseAndEnd(.normal))
         #expect(theirs.received(frame(.text, "late")) == .none)
         var empty = server()
-        #expect(empty.received(frame(.connectionClose)) == .echoCloseAndEnd(nil))
+        #expect(empty.received(frame(.connectionClose)) == .answerCloseAndEnd(.normal))
 
         var ours = server()
         #expect(ours.close(.goingAway, "") == .sendClose(.goingAway, ""))
@@ -99,6 +99,30 @@ import Testing
         _ = silent.close(.normal, "")
         #expect(silent.closeTimedOut() == .end)
         #expect(silent.closeTimedOut() == .none)
+    }
+
+    @Test func closeCodesInAndOutOfRange() {
+        func answer(_ payload: [UInt8]) -> WebSocketState.Action {
+            var state = server(nil)
+            let action = state.received(frame(.connectionClose, bytes: payload))
+            #expect(!state.isOpen)
+            return action
+        }
+        func bytes(_ code: UInt16) -> [UInt8] { [UInt8(code >> 8), UInt8(code & 255)] }
+        for code: UInt16 in [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1014, 3000, 3999, 4000, 4999] {
+            #expect(answer(bytes(code)) == .answerCloseAndEnd(.init(code)), "\(code)")
+            #expect(answer(bytes(code) + Array("grüß".utf8)) == .answerCloseAndEnd(.init(code)), "\(code)")
+        }
+        for code: UInt16 in [0, 1, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535] {
+            #expect(answer(bytes(code)) == .answerCloseAndEnd(.protocolError), "\(code)")
+        }
+        for half: UInt8 in [0, 3, 255] { #expect(answer([half]) == .answerCloseAndEnd(.protocolError)) }
+        #expect(answer([0x03, 0xE8, 0xFF]) == .answerCloseAndEnd(.invalidPayload))
+        #expect(answer([0x03, 0xE8, 0xC3]) == .answerCloseAndEnd(.invalidPayload))
+        // What comes in answer to ours ends it whatever it says.
+        var ours = server()
+        _ = ours.close(.normal, "")
+        #expect(ours.received(frame(.connectionClose, bytes: [0])) == .end)
     }
 
     @Test func noPongMeansGone() {

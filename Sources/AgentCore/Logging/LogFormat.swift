@@ -47,14 +47,19 @@ enum LogFormat {
     }
 
     private static func quoted(_ value: String) -> String {
-        let plain = !value.isEmpty && value.utf8.allSatisfy { $0 > 0x20 && $0 != UInt8(ascii: "\"") && $0 != 0x7F }
+        let plain = !value.isEmpty && !value.unicodeScalars.contains { $0 == " " || $0 == "\"" || isControl($0) }
         return plain ? value : jsonString(value)
     }
 
-    // Text from outside must not be able to fake a line of its own.
+    // Text from outside must not be able to fake a line of its own, or command the terminal that shows it.
     private static func oneLine(_ text: String) -> String {
-        guard text.utf8.contains(where: { $0 < 0x20 }) else { return text }
+        guard text.unicodeScalars.contains(where: isControl) else { return text }
         return String(jsonString(text).dropFirst().dropLast())
+    }
+
+    /// C0, DEL and C1: a terminal obeys U+009B as it obeys ESC [.
+    private static func isControl(_ scalar: Unicode.Scalar) -> Bool {
+        scalar.value < 0x20 || (0x7F...0x9F).contains(scalar.value)
     }
 
     static func jsonString(_ text: String) -> String {
@@ -66,7 +71,7 @@ enum LogFormat {
             case "\n": out += "\\n"
             case "\r": out += "\\r"
             case "\t": out += "\\t"
-            case _ where scalar.value < 0x20 || scalar.value == 0x7F:
+            case _ where isControl(scalar):
                 let digits = String(scalar.value, radix: 16)
                 out += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
             default: out.unicodeScalars.append(scalar)

@@ -23,7 +23,8 @@ public final class StreamLogSink: LogSink {
         case "-", "/dev/stderr": descriptor = 2
         case "/dev/stdout": descriptor = 1
         default:
-            descriptor = wa_open(path, O_WRONLY | O_CREAT | O_APPEND, 0o600)
+            // A named pipe that nothing reads is an error, not a start that never ends.
+            descriptor = wa_open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY, 0o600)
             guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot open log file \(path)") }
         }
     }
@@ -67,7 +68,7 @@ public final class RotatingLogSink: LogSink {
         var result = ByteBuffer()
         for number in (0...kept).reversed() {
             let name = number == 0 ? path : "\(path).\(number)"
-            if let bytes = Self.readFile(name, limit: limit * 2) { result.writeBytes(bytes) }
+            if let bytes = try? OwnFile.read(name, limit: limit * 2) { result.writeBytes(bytes) }
         }
         if result.readableBytes > maximum {
             result.moveReaderIndex(forwardBy: result.readableBytes - maximum)
@@ -78,40 +79,24 @@ public final class RotatingLogSink: LogSink {
         return result
     }
 
+    /// Moves each file one number up. Numbers that something not ours occupies (another user may put a file
+    /// there when the directory is /tmp) are left out; with none to move to the file starts again from empty.
     private func rotate(_ file: inout (descriptor: CInt, bytes: Int)) {
-        if file.descriptor >= 0 { close(file.descriptor) }
-        for number in stride(from: kept - 1, through: 0, by: -1) {
-            rename(number == 0 ? path : "\(path).\(number)", "\(path).\(number + 1)")
+        let places = [path] + (0..<kept).map { "\(path).\($0 + 1)" }.filter(OwnFile.isFree)
+        for (from, to) in zip(places, places.dropFirst()).reversed() { rename(from, to) }
+        if places.count > 1, let next = try? Self.open(path) {
+            if file.descriptor >= 0 { close(file.descriptor) }
+            file = next
         }
-        file = (try? Self.open(path)) ?? (-1, 0)
+        guard file.bytes > 0, file.descriptor >= 0 else { return }
+        ftruncate(file.descriptor, 0)
+        file.bytes = 0
     }
 
-    private static func open(_ path: String) throws -> (CInt, Int) {
-        // Not through a link: the directory may be /tmp, where anybody can put one.
-        let descriptor = wa_open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600)
-        guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot open log file \(path)") }
+    private static func open(_ path: String) throws(CoreError) -> (CInt, Int) {
+        let descriptor = try OwnFile.open(path, O_WRONLY | O_CREAT | O_APPEND)
         var info = stat()
-        guard fstat(descriptor, &info) == 0, info.st_uid == geteuid() else {
-            close(descriptor)
-            throw CoreError(.pathOccupied, "log file \(path) belongs to another user; choose another --log-dir")
-        }
-        return (descriptor, Int(info.st_size))
-    }
-
-    private static func readFile(_ path: String, limit: Int) -> [UInt8]? {
-        let descriptor = wa_open(path, O_RDONLY | O_NOFOLLOW, 0)
-        guard descriptor >= 0 else { return nil }
-        defer { close(descriptor) }
-        var info = stat()
-        guard fstat(descriptor, &info) == 0 else { return nil }
-        let count = min(Int(info.st_size), limit)
-        return [UInt8](unsafeUninitializedCapacity: count) { area, filled in
-            while filled < count {
-                let n = wa_read(descriptor, area.baseAddress.map { $0 + filled }, count - filled)
-                if n <= 0 { break }
-                filled += n
-            }
-        }
+        return (descriptor, fstat(descriptor, &info) == 0 ? Int(info.st_size) : 0)
     }
 }
 

@@ -117,9 +117,7 @@ public enum WebSocketUpgrade {
         guard let keyName = key, let versionName = version else {
             throw HTTPProblem(.internalServerError, "Internal server error.")
         }
-        let tokens = request.headers[values: .connection].flatMap { $0.lowercased().split(separator: ",") }
-        let wantsUpgrade = tokens.contains { $0.filter { $0 != " " } == "upgrade" }
-        guard request.method == .get, wantsUpgrade, request.headers[.upgrade]?.lowercased() == "websocket" else {
+        guard isRequested(by: request.head) else {
             throw HTTPProblem(
                 .upgradeRequired, "This route needs a WebSocket.", headers: [.upgrade: "websocket"])
         }
@@ -131,6 +129,13 @@ public enum WebSocketUpgrade {
             throw HTTPProblem(.badRequest, "Sec-WebSocket-Key must be 16 bytes in base64.")
         }
         return key
+    }
+
+    /// Whether a request asks for a WebSocket at all.
+    static func isRequested(by head: HTTPRequest) -> Bool {
+        guard head.method == .get, head.headerFields[.upgrade]?.lowercased() == "websocket" else { return false }
+        let tokens = head.headerFields[values: .connection].flatMap { $0.lowercased().split(separator: ",") }
+        return tokens.contains { $0.filter { $0 != " " } == "upgrade" }
     }
 
     private static func switching(_ key: String) throws -> Response {

@@ -154,8 +154,8 @@ final class WebSocketHandler: ChannelInboundHandler {
                 self.perform(self.state.closeTimedOut())
             }
             context.read()
-        case .echoCloseAndEnd(let code):
-            writeClose(code ?? .normal, "")
+        case .answerCloseAndEnd(let code):
+            writeClose(code, "")
             context.close(promise: nil)
         case .end: context.close(promise: nil)
         }

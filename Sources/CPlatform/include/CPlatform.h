@@ -33,6 +33,7 @@ struct wa_spawn_options {
     int nice_increment;    ///< added to the caller's niceness
     int oom_score_adj;     ///< -1000...1000
     uint64_t nofile_soft;  ///< soft RLIMIT_NOFILE of the child; 0 keeps the caller's
+    int file_mask;         ///< umask of the child; -1 keeps the caller's
 };
 
 struct wa_spawn_result {
@@ -47,6 +48,8 @@ struct wa_spawn_result {
 /// empty signal mask and no descriptor above 2. Everything, priorities included, is in force
 /// before the program's first instruction. Blocks until the program was executed or refused.
 void wa_spawn(const struct wa_spawn_options *options, struct wa_spawn_result *result);
+/// As wa_spawn; the program is killed when the calling thread ends, so that it never outlives this process.
+void wa_spawn_bound(const struct wa_spawn_options *options, struct wa_spawn_result *result);
 
 int wa_pidfd_open(pid_t pid);
 int wa_pidfd_send_signal(int pidfd, int signal);

@@ -16,6 +16,8 @@ package enum DialLimits {
     package static let messageCharacters = 500
     /// Bytes of a token file; more is an error.
     package static let tokenFileBytes = 64 << 10
+    /// Bytes of a file of certificates; more is an error.
+    package static let caFileBytes = 4 << 20
     /// Bytes that the header command may print; more is an error.
     package static let headerCommandBytes = 64 << 10
     /// Extra header fields, from flags and command together; more is an error.

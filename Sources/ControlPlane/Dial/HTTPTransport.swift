@@ -223,11 +223,11 @@ final class HTTPTransport: Sendable {
         switch error as? HTTPClientError {
         case .some(.cancelled): return CancellationError()
         case .some(.connectTimeout), .some(.httpProxyHandshakeTimeout), .some(.tlsHandshakeTimeout):
-            return ControlPlaneError(.timeout, "\(name)\(way): no connection in time", cause: error)
+            return ControlPlaneError(.timeout, "\(name)\(way): no connection in time")
         case .some(.proxyAuthenticationRequired):
             return ControlPlaneError(
-                .unreachable, "\(name)\(way): it asks for other credentials; give them in its URL", cause: error)
-        default: return ControlPlaneError(.unreachable, "\(name)\(way) failed", cause: error)
+                .unreachable, "\(name)\(way): it asks for other credentials; give them in its URL")
+        default: return ControlPlaneError(.unreachable, "\(name)\(way) failed", cause: ConnectionProblem(error))
         }
     }
 }

@@ -91,6 +91,14 @@ package struct LinkConfiguration: Sendable {
     }
 }
 
+extension LinkConfiguration {
+    /// Reads the CA file once, so that a wrong one is found before anything waits for a connection. Blocks.
+    /// - Throws: ``ControlPlaneError`` `.configuration` that names the file.
+    package func checkFiles() throws(ControlPlaneError) {
+        if caFile != nil { _ = try Trust.configuration(caFile: caFile) }
+    }
+}
+
 /// Where the clouds' metadata services are; elsewhere only in tests.
 package struct MetadataAddresses: Sendable {
     package var aws = "http://169.254.169.254"

@@ -1,6 +1,4 @@
 import AgentCore
-import CPlatform
-import Glibc
 import Logging
 import Synchronization
 
@@ -68,35 +66,18 @@ package struct TokenFile: TokenProvider {
     }
 
     private static func read(_ path: String) throws -> (Secret<String>, isOpen: Bool) {
-        let fd = wa_open(path, O_RDONLY | O_NONBLOCK, 0)
-        guard fd >= 0 else {
-            throw ControlPlaneError(
-                .token, "--agent-token-file", cause: CoreError.system(fd, "opening \(path)"))
+        let file: (bytes: [UInt8], isOpenToOthers: Bool)
+        do {
+            file = try OwnFile.readNamed(path, limit: DialLimits.tokenFileBytes)
+        } catch {
+            throw ControlPlaneError(.token, "--agent-token-file", cause: error)
         }
-        defer { close(fd) }
-        var info = stat()
-        guard fstat(fd, &info) == 0, info.st_mode & S_IFMT != S_IFDIR else {
-            throw ControlPlaneError(.token, "--agent-token-file \(path) is a directory")
-        }
-        var bytes: [UInt8] = []
-        try withUnsafeTemporaryAllocation(byteCount: 8 << 10, alignment: 16) { area in
-            while case let count = wa_read(fd, area.baseAddress, area.count), count != 0 {
-                guard count > 0 else {
-                    throw ControlPlaneError(
-                        .token, "--agent-token-file", cause: CoreError.system(Int32(count), "reading \(path)"))
-                }
-                bytes.append(contentsOf: UnsafeRawBufferPointer(rebasing: area[..<count]))
-                guard bytes.count <= DialLimits.tokenFileBytes else {
-                    throw ControlPlaneError(
-                        .token, "--agent-token-file \(path) is larger than \(DialLimits.tokenFileBytes) bytes")
-                }
-            }
-        }
+        var bytes = file.bytes
         let spaces: Set<UInt8> = [9, 10, 13, 32]
         while bytes.last.map(spaces.contains) == true { bytes.removeLast() }
         let text = String(decoding: bytes.drop(while: spaces.contains), as: UTF8.self)
         guard !text.isEmpty else { throw ControlPlaneError(.token, "--agent-token-file \(path) is empty") }
-        return (try TokenText.checked(text, from: "--agent-token-file \(path)"), info.st_mode & 0o077 != 0)
+        return (try TokenText.checked(text, from: "--agent-token-file \(path)"), file.isOpenToOthers)
     }
 }
 

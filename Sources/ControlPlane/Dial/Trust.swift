@@ -1,3 +1,4 @@
+import AgentCore
 import Glibc
 import NIOSSL
 
@@ -28,16 +29,18 @@ enum Trust {
         configuration.minimumTLSVersion = .tlsv12
         guard let caFile else { return configuration }
         do {
-            let certificates = try NIOSSLCertificate.fromPEMFile(caFile)
-            guard !certificates.isEmpty else {
-                throw ControlPlaneError(.configuration, "--agent-ca-file \(caFile) has no certificate")
+            let bytes = try OwnFile.readNamed(caFile, limit: DialLimits.caFileBytes).bytes
+            guard let certificates = try? NIOSSLCertificate.fromPEMBytes(bytes), !certificates.isEmpty else {
+                throw ControlPlaneError(
+                    .configuration,
+                    "--agent-ca-file: \(caFile) has no PEM certificates (\"-----BEGIN CERTIFICATE-----\") or a broken one"
+                )
             }
             configuration.additionalTrustRoots = [.certificates(certificates)]
         } catch let error as ControlPlaneError {
             throw error
         } catch {
-            throw ControlPlaneError(
-                .configuration, "--agent-ca-file \(caFile) cannot be read as PEM certificates", cause: error)
+            throw ControlPlaneError(.configuration, "--agent-ca-file: \(error)")
         }
         return configuration
     }
@@ -51,14 +54,16 @@ enum Trust {
         default: return nil
         }
         let text = "\(error)"
-        let hint =
+        // Where it says what is wrong, the library's names for it are of no further use.
+        let known =
             if text.contains("CERTIFICATE_VERIFY_FAILED") || text.contains("unableToValidateCertificate") {
                 "its certificate is not trusted (--agent-ca-file adds a CA), or has expired"
             } else if text.contains("failedToValidateHostname") {
                 "its certificate is for another host name"
             } else {
-                "TLS could not be agreed on"
+                String?.none
             }
-        return ControlPlaneError(.tls, "\(server): \(hint)", cause: error)
+        if let known { return ControlPlaneError(.tls, "\(server): \(known)") }
+        return ControlPlaneError(.tls, "\(server): TLS could not be agreed on", cause: error)
     }
 }

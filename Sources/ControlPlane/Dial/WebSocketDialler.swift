@@ -173,9 +173,9 @@ package final class WebSocketDialler: Sendable {
         if let error = error as? ControlPlaneError { return error }
         let name = isProxy ? "the proxy \(server)" : "\(server)"
         if case .connectTimeout? = error as? ChannelError {
-            return ControlPlaneError(.timeout, "\(name) could not be connected to in time", cause: error)
+            return ControlPlaneError(.timeout, "\(name) could not be connected to in time")
         }
-        return ControlPlaneError(.unreachable, "\(name) cannot be connected to", cause: error)
+        return ControlPlaneError(.unreachable, "\(name) cannot be connected to", cause: ConnectionProblem(error))
     }
 }
 

@@ -1,15 +1,12 @@
 import AgentProto
 import Logging
 
-/// The lifecycle of one agent life. It begins as CREATED.
+/// The lifecycle of one agent life. It begins as CREATED, which the control plane knows by itself.
 package final class Lifecycle: Sendable {
     let history = Watched(LifecycleHistory())
     private let runtime: LinkRuntime
 
-    package init(runtime: LinkRuntime) {
-        self.runtime = runtime
-        set(.created)
-    }
+    package init(runtime: LinkRuntime) { self.runtime = runtime }
 
     package var current: Coder_Agent_V2_Lifecycle.State { history.read(\.current) }
 
@@ -29,7 +26,7 @@ package final class Lifecycle: Sendable {
     }
 }
 
-/// Reports every state in order, resumed after a reconnect at the first that is not acknowledged.
+/// Reports every state after CREATED in order, resumed after a reconnect at the first that is not acknowledged.
 ///
 /// A state whose acknowledgement was lost with the connection is sent again: each is acknowledged
 /// exactly once, and may arrive twice.

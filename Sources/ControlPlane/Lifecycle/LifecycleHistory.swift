@@ -1,9 +1,10 @@
 import AgentProto
 import SwiftProtobuf
 
-/// The states of one agent life, in order, and how many of them the control plane has acknowledged.
+/// The states of one agent life after CREATED, in order, and how many of them the control plane has
+/// acknowledged.
 ///
-/// Never holds more than five: each state can only be followed by a later kind.
+/// Never holds more than four: each state can only be followed by a later kind.
 package struct LifecycleHistory: Sendable {
     package typealias State = Coder_Agent_V2_Lifecycle.State
 
@@ -19,7 +20,7 @@ package struct LifecycleHistory: Sendable {
 
     package init() {}
 
-    package var current: State { entries.last?.state ?? .unspecified }
+    package var current: State { entries.last?.state ?? .created }
 
     /// The first entry that is not yet acknowledged.
     package var next: Entry? { acknowledged < entries.count ? entries[acknowledged] : nil }
@@ -38,8 +39,7 @@ package struct LifecycleHistory: Sendable {
 
     private static func mayFollow(_ current: State, _ next: State) -> Bool {
         switch (current, next) {
-        case (.unspecified, .created),
-            (.created, .starting), (.created, .shuttingDown),
+        case (.created, .starting), (.created, .shuttingDown),
             (.starting, .ready), (.starting, .startTimeout), (.starting, .startError), (.starting, .shuttingDown),
             (.ready, .shuttingDown), (.startTimeout, .shuttingDown), (.startError, .shuttingDown),
             (.shuttingDown, .off), (.shuttingDown, .shutdownTimeout), (.shuttingDown, .shutdownError):

@@ -42,9 +42,11 @@ package struct SecretFiles: Sendable {
         if stat(path, &existing) == 0, existing.st_mode & S_IFMT == S_IFDIR {
             throw CoreError(.pathOccupied, "it is a directory")
         }
-        // The mode is the file's own: a link's would be its target's, which is none of ours.
-        let isFile = lstat(path, &existing) == 0 && existing.st_mode & S_IFMT == S_IFREG
-        let mode = isFile ? existing.st_mode & 0o777 : 0o600
+        // The mode is that of a file of ours: a link's would be its target's, and another user's file may be
+        // open to everybody.
+        let isOurs =
+            lstat(path, &existing) == 0 && existing.st_mode & S_IFMT == S_IFREG && existing.st_uid == geteuid()
+        let mode = isOurs ? existing.st_mode & 0o777 : 0o600
 
         let temporary = "\(directory)/.workspace-agent-\(UInt64.random(in: 0 ... .max)).tmp"
         let descriptor = wa_open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)

@@ -1,43 +1,6 @@
 import AgentProto
-import AsyncHTTPClient
 import FoundationEssentials
 import Logging
-import NIOCore
-
-/// Asks an app whether it is well.
-package protocol AppProber: Sendable {
-    /// Whether the app answered below 500 in time.
-    func isHealthy(_ url: String) async -> Bool
-}
-
-/// Asks by GET. A redirect is an answer like any other and not followed: it shows that the app runs,
-/// and where it leads may be somebody else's.
-package struct HTTPAppProber: AppProber {
-    /// How the client must be made.
-    package static var clientConfiguration: HTTPClient.Configuration {
-        var configuration = HTTPClient.Configuration(redirectConfiguration: .disallow)
-        configuration.timeout.connect = .seconds(5)
-        configuration.connectionPool.idleTimeout = .seconds(5)
-        return configuration
-    }
-
-    private let client: HTTPClient
-
-    package init(client: HTTPClient) { self.client = client }
-
-    package func isHealthy(_ url: String) async -> Bool {
-        guard url.hasPrefix("http://") || url.hasPrefix("https://") else { return false }
-        do {
-            let request = try HTTPClient.Request(url: url)
-            // The body is of no interest; leaving it closes the connection.
-            return try await HTTPExchange.perform(request, on: client, deadline: .now() + .seconds(5)) { head, _ in
-                head.status.code < 500
-            }
-        } catch {
-            return false
-        }
-    }
-}
 
 /// Keeps the health of apps over connections.
 package final class AppHealthMonitor: Sendable {
@@ -82,7 +45,7 @@ package struct ReportAppHealth: Routine {
                 let now = monitor.runtime.clock.now()
                 for app in monitor.state.update({ $0.takeDue(now) }) {
                     group.addTask {
-                        let healthy = await isHealthy(app)
+                        let healthy = await monitor.prober.isHealthy(app.url, within: app.patience)
                         try Task.checkCancellation()
                         monitor.state.update { $0.observe(app.id, success: healthy) }
                     }
@@ -97,14 +60,6 @@ package struct ReportAppHealth: Routine {
         let due = try await monitor.state.first(\.nextDue)
         let wait = due - monitor.runtime.clock.now()
         if wait > .zero { try await monitor.runtime.clock.sleep(min(wait, LinkLimits.appInterval.lowerBound)) }
-    }
-
-    private func isHealthy(_ app: AppHealthState.App) async -> Bool {
-        let (prober, url) = (monitor.prober, app.url)
-        let answer = try? await monitor.runtime.within(LinkLimits.appAnswer, "app \(app.slug)") {
-            await prober.isHealthy(url)
-        }
-        return answer ?? false
     }
 
     private func report(_ connection: any AgentConnection) async throws {

@@ -17,8 +17,10 @@ struct AppHealthState: Sendable {
         var reported: Health
         /// When it is asked next.
         var due: Duration
-        /// Whether an answer is awaited; nobody is asked twice at a time.
+        /// Whether an answer is awaited; no app is asked twice at a time.
         var isAsked = false
+        /// How long it has to answer: it is to be over before its next turn.
+        var patience: Duration { interval - LinkLimits.appMargin }
     }
 
     /// A change to report; acknowledged with the same value.

@@ -45,8 +45,9 @@ package enum LinkLimits {
     package static let apps = 256
     /// What an app's interval is clamped to.
     package static let appInterval = Duration.seconds(1)...Duration.seconds(86_400)
-    /// How long an app may take to answer. Then it has not.
-    package static let appAnswer = Duration.seconds(5)
+    /// By how much an app's time to answer is shorter than its interval. Later it has not answered
+    /// (spec: control plane, Metadata, app health, stats).
+    package static let appMargin = Duration.milliseconds(1)
 
     /// What the interval of stats is clamped to.
     package static let statsInterval = Duration.seconds(1)...Duration.seconds(3_600)

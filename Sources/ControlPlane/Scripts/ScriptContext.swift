@@ -1,6 +1,8 @@
 import AgentCore
 import FoundationEssentials
 import Glibc
+import Logging
+import Synchronization
 
 /// What everything that runs a line of shell for the workspace shares: scripts and metadata.
 package struct ScriptContext: Sendable {
@@ -13,10 +15,13 @@ package struct ScriptContext: Sendable {
     package var executor: any TaskExecutor
     package var clock: AgentClock
     package var wallTime: @Sendable () -> WallTime
+    private let logger: Logger
+    private let missing = MissingDirectory()
 
     package init(
         runner: any CommandRunner, environment: EnvironmentBuilder, user: LoginUser, pool: BlockingPool,
-        executor: any TaskExecutor, clock: AgentClock, wallTime: @escaping @Sendable () -> WallTime = WallTime.now
+        executor: any TaskExecutor, clock: AgentClock, logger: Logger,
+        wallTime: @escaping @Sendable () -> WallTime = WallTime.now
     ) {
         self.runner = runner
         self.environment = environment
@@ -24,6 +29,7 @@ package struct ScriptContext: Sendable {
         self.pool = pool
         self.executor = executor
         self.clock = clock
+        self.logger = logger
         self.wallTime = wallTime
     }
 
@@ -41,12 +47,27 @@ package struct ScriptContext: Sendable {
             workdir: directory, gate: gate)
     }
 
-    /// The directory to start in: the manifest's, or home when there is no such directory.
-    func workdir(_ directory: String) async -> (path: String, isFallback: Bool) {
-        let isThere = try? await pool.run {
-            var info = stat()
-            return stat(directory, &info) == 0 && info.st_mode & S_IFMT == S_IFDIR
+    /// The directory to start in: the manifest's, or home while there is no such directory.
+    /// - Returns: also the missing one, the first time that it is: one warning is enough for all commands.
+    func workdir(_ directory: String) async -> (path: String, missing: String?) {
+        let home = user.home
+        guard let usable = try? await pool.run({ usableDirectory(directory, home: home) }) else { return (home, nil) }
+        guard missing.isNews(usable.missing) else { return (usable.path, nil) }
+        logger.warning(
+            "the workspace's directory does not exist; commands start in the home directory until it does",
+            metadata: ["directory": "\(directory)", "home": "\(home)"])
+        return usable
+    }
+}
+
+/// The directory that was last found missing.
+private final class MissingDirectory: Sendable {
+    private let told = Mutex<String?>(nil)
+
+    func isNews(_ missing: String?) -> Bool {
+        told.withLock { told in
+            defer { told = missing }
+            return missing != nil && missing != told
         }
-        return isThere == true ? (directory, false) : (user.home, true)
     }
 }

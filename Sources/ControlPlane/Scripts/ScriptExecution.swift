@@ -41,9 +41,9 @@ struct ScriptExecution: Sendable {
         var notes: [(level: LogLine.Level, text: String)] = []
         let command: any RunningCommand
         do {
-            let (workdir, isFallback) = await context.workdir(paths.directory)
-            if isFallback {
-                notes.append((.warn, "The directory \(paths.directory) does not exist; the script ran in \(workdir)."))
+            let (workdir, missing) = await context.workdir(paths.directory)
+            if let missing {
+                notes.append((.warn, "The directory \(missing) does not exist; the script ran in \(workdir)."))
             }
             let variables = try await prepareDirectories()
             command = try await context.runner.start(
@@ -133,10 +133,12 @@ struct ScriptExecution: Sendable {
 
     private func prepareDirectories() async throws -> [String: String] {
         let data = "\(paths.state)/data/\(script.logSourceID.text)"
-        let bin = ScriptRunner.binDirectory(state: paths.state)
+        let (state, bin) = (paths.state, ScriptRunner.binDirectory(state: paths.state))
         try await context.pool.run {
-            try createDirectories(data, mode: 0o700)
-            try createDirectories(bin, mode: 0o700)
+            for directory in [data, bin] {
+                try ScriptRunner.requireOwn(directory, state: state)
+                try createDirectories(directory, mode: 0o700)
+            }
         }
         return ["CODER_SCRIPT_DATA_DIR": data, "CODER_SCRIPT_BIN_DIR": bin]
     }

@@ -1,5 +1,4 @@
 import AgentCore
-import CPlatform
 import Glibc
 
 /// A script's log file (spec: control plane, Scripts). All calls block; one thread at a time.
@@ -19,18 +18,21 @@ final class ScriptLogFile {
         if let slash = path.lastIndex(of: "/"), slash != path.startIndex {
             try createDirectories(String(path[..<slash]), mode: 0o700)
         }
+        try Self.rotate(path, limit)
+        descriptor = try OwnFile.open(path, O_WRONLY | O_APPEND | O_CREAT)
+    }
+
+    /// Moves a large file away, over an older one of ours.
+    private static func rotate(_ path: String, _ limit: Int) throws(CoreError) {
         var info = stat()
-        if lstat(path, &info) == 0, info.st_mode & S_IFMT == S_IFREG, info.st_size >= limit {
-            _ = rename(path, "\(path).1")
+        guard OwnFile.isFree(path), lstat(path, &info) == 0, info.st_size >= limit else { return }
+        let old = "\(path).1"
+        guard OwnFile.isFree(old) else {
+            throw CoreError(
+                .pathOccupied,
+                "\(path) is full and cannot be moved away: \(old) is not a file of this daemon; remove it")
         }
-        // Non-blocking so that a named pipe in the way does not hold the thread until somebody reads.
-        let descriptor = wa_open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK, 0o600)
-        guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot open the log file \(path)") }
-        guard fstat(descriptor, &info) == 0, info.st_mode & S_IFMT == S_IFREG else {
-            close(descriptor)
-            throw CoreError(.pathOccupied, "the log file \(path) is not a regular file")
-        }
-        self.descriptor = descriptor
+        guard rename(path, old) == 0 else { throw CoreError.system(errno, "cannot move the full \(path) to \(old)") }
     }
 
     deinit { close(descriptor) }

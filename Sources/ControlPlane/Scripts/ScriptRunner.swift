@@ -39,8 +39,19 @@ package final class ScriptRunner: Sendable {
         }
     }
 
-    /// Where scripts leave programs for one another. Give it to the environment builder.
+    /// Where scripts leave programs for one another. Give it to the environment builder, after
+    /// ``requireOwn(_:state:)``.
     package static func binDirectory(state: String) -> String { "\(state)/bin" }
+
+    /// Refuses a directory of the scripts that another user has made or can change, in itself or by one above
+    /// it up to the daemon's state directory. A missing one is none: it can only be made by us then. Blocks.
+    /// - Parameter state: the scripts' own part of the state directory.
+    /// - Throws: `CoreError` that names the directory.
+    package static func requireOwn(_ directory: String, state: String) throws {
+        if directory.hasPrefix(state) { try requireOwn(parentDirectory(of: directory), state: state) }
+        var info = stat()
+        if lstat(directory, &info) == 0 || errno != ENOENT { try requirePrivateDirectory(directory) }
+    }
 
     private typealias Stage = Coder_Agent_V2_Timing.Stage
     private static let allStages: Set<Stage> = [.start, .stop, .cron]

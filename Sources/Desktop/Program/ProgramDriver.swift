@@ -229,9 +229,10 @@ final class ProgramDriver: DesktopDriver {
 
     // MARK: Keys
 
-    /// In the spelling of X, which leaves the program nothing to guess.
+    /// In the spelling of X, which leaves the program nothing to guess: it takes names that it does not know without
+    /// a word, and presses nothing.
     private func names(_ action: DesktopAction) throws -> [String] {
-        let shiftIsHeld = state.withLock { $0.keys.contains { $0.hasPrefix("Shift_") } }
+        let shiftIsHeld = state.withLock { $0.keys.contains { $0 == Keysym.programShift || $0.hasPrefix("Shift_") } }
         return try KeyCombination(action.text ?? "", shiftIsHeld: shiftIsHeld).keysyms.map { try Keysym.name($0) }
     }
 
@@ -323,11 +324,18 @@ final class ProgramDriver: DesktopDriver {
 }
 
 extension Keysym {
-    /// The name in X.
+    fileprivate static let programShift = "shift"
+
+    /// The name in X; of the two modifiers that were seen to work with the program, its own.
     /// - Throws: ``DesktopError`` `.failed` when libxkbcommon is missing and the keysym is no plain character.
     static func name(_ keysym: UInt32) throws -> String {
         if let scalar = scalar(keysym), scalar.isASCII, scalar.properties.isAlphabetic || ("0"..."9").contains(scalar) {
             return String(scalar)
+        }
+        switch keysym {
+        case shift: return programShift
+        case control: return "ctrl"
+        default: break
         }
         try DesktopLibrary.xkbCommon.load()
         var name = [CChar](repeating: 0, count: 64)

@@ -42,7 +42,9 @@ struct DesktopHelpers: Sendable {
         var path = Array("\(environment["TMPDIR"] ?? "/tmp")/wa-paste-XXXXXX".utf8CString)
         let descriptor = mkstemp(&path)
         guard descriptor >= 0 else {
-            throw DesktopError(.failed, "No temporary file for what is pasted: errno \(errno)")
+            let why = errnoText(errno)
+            throw DesktopError(
+                .failed, "No temporary file for what is pasted in \(environment["TMPDIR"] ?? "/tmp"): \(why)")
         }
         wa_set_cloexec(descriptor)
         defer { unlink(path) }

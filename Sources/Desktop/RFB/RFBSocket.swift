@@ -1,3 +1,4 @@
+import AgentCore
 import CPlatform
 import Glibc
 
@@ -64,7 +65,7 @@ enum RFBSocket {
     private static func open(_ family: CInt, _ budget: Duration) throws(DesktopError) -> CInt {
         let descriptor = socket(family, CInt(SOCK_STREAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue), 0)
         guard descriptor >= 0 else {
-            throw DesktopError(.failed, "No socket for the desktop: errno \(errno)")
+            throw DesktopError(.failed, "cannot create a socket for the desktop: \(errnoText(errno))")
         }
         guard descriptor < 1_024 else {
             close(descriptor)
@@ -80,11 +81,8 @@ enum RFBSocket {
 
     /// Closes the descriptor, too.
     private static func refused(_ who: String, _ descriptor: CInt) -> DesktopError {
-        let number = errno
+        let why = errnoText(errno)
         close(descriptor)
-        var text = [CChar](repeating: 0, count: 128)
-        wa_strerror(number, &text, text.count)
-        let why = String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
         return DesktopError(.connectionLost, "The VNC server at \(who) does not accept connections.", detail: why)
     }
 }

@@ -49,7 +49,7 @@ struct RecorderCommand: Sendable, Equatable {
         return RecorderCommand(name: "ffmpeg", arguments: arguments, readySign: .progress)
     }
 
-    /// The desktop program's own recorder (spec: recording). Older builds have no `--thumbnail`.
+    /// The desktop program's own recorder (spec: recording). Not every build has `--thumbnail`.
     static func portableDesktop(
         _ command: [String], files: RecordingFiles, thumbnail: Bool
     ) -> RecorderCommand {

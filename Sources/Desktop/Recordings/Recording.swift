@@ -160,7 +160,7 @@ final class Recording: Sendable {
             // Removed meanwhile: by its age, by a new start, or by shutdown.
             throw DesktopError(.notFound, Self.notFound)
         } catch {
-            throw DesktopError(.failed, Self.corrupted, cause: error)
+            throw DesktopError(.failed, Self.corrupted, detail: "\(error)", cause: error)
         }
     }
 
@@ -273,8 +273,8 @@ final class Recording: Sendable {
         setTimer(limits.start, unless: { $0.machine.phase != .starting }) { $0.machine.startTimedOut() }
         guard command.readySign == .fileGrows else { return }
         task { [self] in
-            // It says nothing when it begins; only its file does, or, where it writes elsewhere first,
-            // that it does not end.
+            // What it says when it begins it says before the first frame; only its file tells of that, or, where
+            // it writes elsewhere first, that it does not end.
             let (begin, number) = (context.clock.now(), state.withLock { $0.attempt })
             // The next recorder has a watcher of its own.
             while state.withLock({ $0.machine.phase == .starting && $0.attempt == number }) {

@@ -1,5 +1,4 @@
 import AgentCore
-import CPlatform
 import Glibc
 import NIOCore
 
@@ -11,8 +10,11 @@ struct RecordingFiles: Sendable, Equatable {
     var thumbnail: String { "\(directory)/thumbnail.jpg" }
 
     /// Makes the directory, which only we can look into.
+    /// - Throws: ``CoreError`` that names the path, also where another's directory or a link is in its parent's place.
     func create() throws {
-        try createDirectories(parentDirectory(of: directory), mode: 0o700)
+        let parent = parentDirectory(of: directory)
+        try createDirectories(parent, mode: 0o700)
+        try requirePrivateDirectory(parent)
         guard mkdir(directory, 0o700) == 0 else {
             throw CoreError.system(errno, "cannot create directory \(directory)")
         }
@@ -20,17 +22,13 @@ struct RecordingFiles: Sendable, Equatable {
 
     /// Makes both files with mode 0600: a program that opens them would make them readable by all.
     func createEmpty() throws {
-        for path in [video, thumbnail] {
-            let descriptor = wa_open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
-            guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot create \(path)") }
-            close(descriptor)
-        }
+        for path in [video, thumbnail] { close(try OwnFile.open(path, O_WRONLY | O_CREAT | O_EXCL)) }
     }
 
     /// Empties the directory for a further recorder.
     func removeContents() { Self.removeContents(of: directory) }
 
-    func remove() { Self.removeTree(directory) }
+    func remove() { removeOwnTree(directory) }
 
     var videoBytes: Int {
         var info = stat()
@@ -38,20 +36,28 @@ struct RecordingFiles: Sendable, Equatable {
     }
 
     /// Opens what was recorded, if it is whole.
+    /// - Throws: ``CoreError`` that names the path, also where something else is in a file's place.
     func open() throws -> RecordedVideo {
-        for path in [video, thumbnail] { chmod(path, 0o600) }
-        let videoFile = wa_open(video, O_RDONLY | O_NOFOLLOW, 0)
-        guard videoFile >= 0 else { throw CoreError.system(videoFile, "cannot open \(video)") }
-        let recorded = RecordedVideo(
-            video: videoFile, thumbnail: wa_open(thumbnail, O_RDONLY | O_NOFOLLOW, 0))
-        guard recorded.isWhole else { throw CoreError(.invalid, "\(video) has no index: it was not finished") }
+        let video = try Self.openOwn(video)
+        let picture: CInt
+        do {
+            picture = try Self.openOwn(thumbnail)
+        } catch  where error.code == .system(ENOENT) {
+            picture = -1
+        } catch {
+            close(video)
+            throw error
+        }
+        let recorded = RecordedVideo(video: video, thumbnail: picture)
+        guard recorded.isWhole else { throw CoreError(.invalid, "\(self.video) has no index: it was not finished") }
         return recorded
     }
 
-    /// Removes everything below the directory of all recordings, and the directory.
-    static func removeTree(_ directory: String) {
-        removeContents(of: directory)
-        rmdir(directory)
+    /// Opens a file that a recorder may have made, with whatever mode.
+    private static func openOwn(_ path: String) throws(CoreError) -> CInt {
+        let descriptor = try OwnFile.open(path, O_RDONLY)
+        fchmod(descriptor, 0o600)
+        return descriptor
     }
 
     private static func removeContents(of directory: String) {
@@ -60,7 +66,7 @@ struct RecordingFiles: Sendable, Equatable {
             var info = stat()
             // A link is removed, never followed.
             if lstat(path, &info) == 0, info.st_mode & S_IFMT == S_IFDIR {
-                removeTree(path)
+                removeOwnTree(path)
             } else {
                 unlink(path)
             }

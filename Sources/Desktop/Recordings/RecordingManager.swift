@@ -82,7 +82,7 @@ public final class RecordingManager: Sendable {
             if let cleaning = state.cleaning { return cleaning }
             let (pool, directory) = (context.pool, context.configuration.directory)
             let cleaning = Task(executorPreference: context.executor) {
-                _ = try? await pool.runToEnd { RecordingFiles.removeTree(directory) }
+                _ = try? await pool.runToEnd { removeOwnTree(directory) }
             }
             state.cleaning = cleaning
             return cleaning
@@ -148,7 +148,7 @@ public final class RecordingManager: Sendable {
         state.withLock { $0.entries = [:] }
         guard wasUsed else { return }
         let directory = context.configuration.directory
-        _ = try? await context.pool.runToEnd { RecordingFiles.removeTree(directory) }
+        _ = try? await context.pool.runToEnd { removeOwnTree(directory) }
     }
 
     // MARK: The table

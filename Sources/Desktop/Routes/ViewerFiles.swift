@@ -57,7 +57,7 @@ public struct ViewerFiles: Sendable {
     }
 
     private func file(_ request: Request, _ context: AgentRequestContext, depth: Int) async throws -> Response {
-        // noVNC's own pages take settings in the query, which are none of ours.
+        _ = try Query(request, allowed: [])
         let parts = try (1...depth).map { try context.pathParameter("p\($0)") }
         guard parts.allSatisfy(Self.isPlain), let type = Self.type(of: parts.last ?? "") else { throw Self.noFile }
         let path = "\(directory)/\(parts.joined(separator: "/"))"

@@ -19,6 +19,8 @@ public final class DesktopSession: DesktopProvider {
         /// `WIDTHxHEIGHT`.
         public var geometry = "1920x1080"
         public var limits = SessionLimits()
+        /// Where proc is mounted, for the look whether other machines can reach the VNC server.
+        public var procfs = "/proc"
 
         public init(
             stateDirectory: String, environment: EnvironmentBuilder, scriptBinDirectory: String? = nil,
@@ -54,6 +56,8 @@ public final class DesktopSession: DesktopProvider {
         var waiters: [Int: CheckedContinuation<LiveDesktop, any Error>] = [:]
         var start: Task<Void, Never>?
         var lastFailure: String?
+        /// The last start whose failure was told to those who waited for it.
+        var told = 0
         var onShutdown: [Int: @Sendable () -> Void] = [:]
         var wasUsed = false
     }
@@ -180,46 +184,78 @@ public final class DesktopSession: DesktopProvider {
     /// Not structured: whoever asked first may go away, and the others still want it.
     private func startTask(_ generation: Int) -> Task<Void, Never> {
         Task(executorPreference: executor) { [self] in
+            let began = clock.now()
+            let late = answerInTime(generation)
+            defer { late.cancel() }
             let wrecks = state.withLock { state in
                 defer { state.wrecks = [] }
                 return state.wrecks
             }
             for wreck in wrecks { await cleaner.clean(wreck) }
-            let began = clock.now()
             do {
-                let live = try await launcher.start(generation)
-                metrics.started(live.wasAdopted ? .adopted : .started, after: clock.now() - began)
-                await finish(generation, .success(live))
-            } catch {
-                if !Task.isCancelled {
-                    metrics.started(.failed, after: clock.now() - began)
-                    log(failure: error)
+                let live = try await launcher.start(generation, by: began + limits.start) { [self] error in
+                    tell(generation, error, after: clock.now() - began)
                 }
-                await finish(generation, .failure(error))
+                metrics.started(live.wasAdopted ? .adopted : .started, after: clock.now() - began)
+                await finish(generation, live)
+            } catch {
+                tell(generation, error, after: clock.now() - began)
+                await finish(generation, nil)
             }
         }
     }
 
-    private func finish(_ generation: Int, _ result: Result<LiveDesktop, any Error>) async {
-        let (waiters, unwanted) = state.withLock {
-            state -> ([CheckedContinuation<LiveDesktop, any Error>], LiveDesktop?) in
+    /// Whatever a start hangs in, those who wait for it have their answer.
+    private func answerInTime(_ generation: Int) -> Task<Void, Never> {
+        let budget = limits.start + limits.startSlack
+        return Task(executorPreference: executor) { [self] in
+            guard (try? await clock.sleep(budget)) != nil else { return }
+            let why = "it was not up within \(budget.components.seconds) s, and no part of it said why"
+            tell(generation, DesktopError.start(why), after: budget)
+        }
+    }
+
+    /// Tells those who wait why the start fails, once; what it left is removed meanwhile. Who comes after that waits
+    /// for the next start.
+    private func tell(_ generation: Int, _ error: any Error, after time: Duration) {
+        let waiters = state.withLock { state -> [CheckedContinuation<LiveDesktop, any Error>]? in
+            guard case .starting(generation) = state.machine.phase, state.told < generation else { return nil }
+            state.told = generation
+            state.lastFailure = Self.text(error)
+            defer { state.waiters = [:] }
+            return Array(state.waiters.values)
+        }
+        guard let waiters else { return }
+        if (error as? DesktopError)?.code != .shuttingDown {
+            metrics.started(.failed, after: time)
+            log(failure: error)
+        }
+        for waiter in waiters { waiter.resume(throwing: error) }
+    }
+
+    /// - Parameter live: nil for a start that failed.
+    private func finish(_ generation: Int, _ live: LiveDesktop?) async {
+        let (waiters, isWanted) = state.withLock { state -> ([CheckedContinuation<LiveDesktop, any Error>], Bool) in
             defer { state.waiters = [:] }
             let waiters = Array(state.waiters.values)
-            switch result {
-            case .success(let live):
-                guard state.machine.started(generation) else { return (waiters, live) }
-                state.live = live
-                state.lastFailure = nil
-            case .failure(let error):
+            guard let live else {
                 state.machine.failed(generation)
-                state.lastFailure = Self.text(error)
+                return (waiters, false)
             }
-            return (waiters, nil)
+            guard state.machine.started(generation) else { return (waiters, false) }
+            state.live = live
+            state.lastFailure = nil
+            return (waiters, true)
         }
-        if let unwanted { await cleaner.stop(unwanted) }
-        for waiter in waiters {
-            waiter.resume(with: unwanted == nil ? result : .failure(Self.shuttingDown))
-        }
+        if let live, !isWanted { await cleaner.stop(live) }
+        let result: Result<LiveDesktop, any Error> =
+            switch (live, isWanted) {
+            case (let live?, true): .success(live)
+            case (_?, false): .failure(Self.shuttingDown)
+            // They came when those before them had been told.
+            case (nil, _): .failure(OutOfDate())
+            }
+        for waiter in waiters { waiter.resume(with: result) }
     }
 
     /// The desktop cannot be used any more; the next use cleans up and starts another.

@@ -97,9 +97,11 @@ struct SessionCleaner: Sendable {
                 remains.pids.insert(desktop.xvnc.pid)
                 remains.displays.insert(desktop.display)
             } else if let told = files.readState() {
-                let (xvnc, openbox) = told.processes()
+                let (xvnc, openbox) = ProcessHandle.ofDesktop(xvnc: told.xvncPid, openbox: told.openboxPid)
                 remains.processes += [openbox, xvnc].compactMap { $0 }
-                remains.displays.insert(told.display)
+                // One that has died may have left its display.
+                remains.pids.formUnion([told.xvncPid].compactMap { $0 })
+                remains.displays.formUnion([told.display].compactMap { $0 })
                 remains.directories += [files.sessionDirectory(told.sessionDir, started: record.began)].compactMap {
                     $0
                 }

@@ -14,11 +14,15 @@ struct SessionFiles: Sendable {
     let state: String
     /// What we remember of the desktop for our next life.
     let record: String
+    /// The program's session directory, which it would make in /tmp otherwise: after a start that failed half-way
+    /// nothing would tell its name.
+    let session: String
 
     init(stateDirectory: String) {
         directory = "\(stateDirectory)/desktop"
         state = "\(directory)/state.json"
         record = "\(directory)/session.json"
+        session = "\(directory)/session"
         let socket = "\(directory)/rfb.sock"
         // A path that a socket's address cannot hold, or that would end at a comma in a list of arguments,
         // gets a short name elsewhere, the same in each life.
@@ -32,17 +36,42 @@ struct SessionFiles: Sendable {
         text.utf8.reduce(0xcbf2_9ce4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
     }
 
-    /// Creates the directories.
+    /// Creates the directories, and makes sure that nothing lies in the places of our files.
+    /// - Throws: ``CoreError`` that names the path.
     func prepare() throws {
-        for path in Set([directory, parentDirectory(of: socket)]) {
+        for path in [directory, parentDirectory(of: socket)] {
             try createDirectories(path, mode: 0o700)
             try requirePrivateDirectory(path)
         }
+        for path in [state, record] { try requireFree(path) }
+        if try hasSocket() {
+            throw CoreError(.pathOccupied, "\(socket) is there already, and was not removed; remove it")
+        }
+        guard mkdir(session, 0o700) == 0 || errno == EEXIST else {
+            throw CoreError.system(errno, "cannot create directory \(session)")
+        }
+        try requirePrivateDirectory(session)
     }
 
-    var hasSocket: Bool {
+    private func requireFree(_ path: String) throws {
+        do {
+            close(try OwnFile.open(path, O_RDONLY))
+        } catch  where error.code == .system(ENOENT) {}
+    }
+
+    /// Whether the VNC server's socket is there.
+    /// - Throws: ``CoreError`` when something else is in its place.
+    func hasSocket() throws -> Bool {
         var info = stat()
-        return lstat(socket, &info) == 0 && info.st_mode & S_IFMT == S_IFSOCK
+        guard lstat(socket, &info) == 0 else { return false }
+        guard Self.isOwnSocket(info) else {
+            throw CoreError(.pathOccupied, "\(socket) is not a socket of this daemon; remove it")
+        }
+        return true
+    }
+
+    private static func isOwnSocket(_ info: stat) -> Bool {
+        info.st_mode & S_IFMT == S_IFSOCK && info.st_uid == geteuid()
     }
 
     // MARK: The record
@@ -81,34 +110,46 @@ struct SessionFiles: Sendable {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
         let bytes = Array(try encoder.encode(new)) + [UInt8(ascii: "\n")]
-        let temporary = "\(record).new"
-        unlink(temporary)
-        let descriptor = wa_open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
-        guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot create \(temporary)") }
-        let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-        close(descriptor)
-        guard count == bytes.count, rename(temporary, record) == 0 else {
-            let number = errno
-            unlink(temporary)
-            throw CoreError.system(number, "cannot write \(record)")
+        try OwnFile.replace(record, with: bytes)
+    }
+
+    /// Bytes of the record and of the program's state, which have a few hundred.
+    private static let fileBytes = 64 << 10
+
+    func readRecord() -> Record? {
+        (try? OwnFile.read(record, limit: Self.fileBytes)).flatMap {
+            try? JSONDecoder().decode(Record.self, from: Data($0))
         }
     }
 
-    func readRecord() -> Record? {
-        readFile(record).flatMap { try? JSONDecoder().decode(Record.self, from: Data($0)) }
-    }
-
     /// What the program itself wrote down, when it did.
-    func readState() -> UpReport? { readFile(state).flatMap { try? UpReport.find(in: $0) } }
+    func readState() -> StateFile? {
+        (try? OwnFile.read(state, limit: Self.fileBytes)).flatMap {
+            try? JSONDecoder().decode(StateFile.self, from: Data($0))
+        }
+    }
 
     // MARK: Removing
 
-    /// Removes our files, the program's state among them.
+    /// Removes our files, the program's among them. What others put into their places stays.
     func removeAll() {
-        for path in [socket, state, record, "\(record).new"] { unlink(path) }
-        // What else the program put beside its state file.
-        for entry in directoryEntries(directory) where entry.hasPrefix("state.json") { unlink("\(directory)/\(entry)") }
+        guard (try? requirePrivateDirectory(directory)) != nil else { return }
+        Self.removeSocket(socket)
+        // What else the program put beside its state file, and what a write that was cut short left.
+        for entry in directoryEntries(directory) where entry.hasPrefix("state.json") || entry.hasPrefix("session.json")
+        {
+            let path = "\(directory)/\(entry)"
+            if OwnFile.isFree(path) { unlink(path) }
+        }
+        removeOwnTree(session)
         rmdir(directory)
+        // Fails where it has other files of ours.
+        if parentDirectory(of: socket) != directory { rmdir(parentDirectory(of: socket)) }
+    }
+
+    private static func removeSocket(_ path: String) {
+        var info = stat()
+        if lstat(path, &info) == 0, isOwnSocket(info) { unlink(path) }
     }
 
     /// Removes lock and socket of the display that the ended process had.
@@ -116,11 +157,13 @@ struct SessionFiles: Sendable {
         // By now the number may be that of another server, whose lock would look the same.
         guard !ProcessHandle.isRunning(pid) else { return }
         for entry in directoryEntries("/tmp") where entry.hasPrefix(".X") && entry.hasSuffix("-lock") {
-            guard let number = Int(entry.dropFirst(2).dropLast(5)), let text = readTextFile("/tmp/\(entry)"),
-                Int32(text.filter { !$0.isWhitespace }) == pid
+            // Anybody may have put anything there.
+            guard let number = UInt16(entry.dropFirst(2).dropLast(5)),
+                let text = try? OwnFile.read("/tmp/\(entry)", limit: 64),
+                Int32(String(decoding: text, as: UTF8.self).filter { !$0.isWhitespace }) == pid
             else { continue }
             // The lock last: while it is there, nobody else takes the number.
-            unlink("/tmp/.X11-unix/X\(number)")
+            removeSocket("/tmp/.X11-unix/X\(number)")
             unlink("/tmp/\(entry)")
         }
     }
@@ -130,10 +173,11 @@ struct SessionFiles: Sendable {
     static func removeSocket(ofDisplay display: String) {
         let number = display.dropFirst().prefix { $0 != "." }
         let path = "/tmp/.X11-unix/X\(number)"
-        guard UInt16(number) != nil, access("/tmp/.X\(number)-lock", F_OK) != 0,
+        var lock = stat()
+        guard UInt16(number) != nil, lstat("/tmp/.X\(number)-lock", &lock) != 0,
             !unixSockets().contains(where: { $0.path == path || $0.path == "@\(path)" })
         else { return }
-        unlink(path)
+        removeSocket(path)
     }
 
     /// The display that a running server keeps, by the socket on which it listens; nil when there is none.
@@ -180,22 +224,29 @@ struct SessionFiles: Sendable {
         guard lstat(directory.path, &info) == 0, info.st_mode & S_IFMT == S_IFDIR,
             UInt64(info.st_dev) == directory.device, UInt64(info.st_ino) == directory.inode
         else { return }
-        removeTree(directory.path, device: info.st_dev, depth: 0)
+        removeOwnTree(directory.path)
     }
+}
 
-    /// Follows no link and leaves the file system never.
-    private static func removeTree(_ path: String, device: dev_t, depth: Int) {
-        guard depth < 32 else { return }
-        for entry in directoryEntries(path) {
-            let child = "\(path)/\(entry)"
-            var info = stat()
-            guard lstat(child, &info) == 0, info.st_dev == device else { continue }
-            if info.st_mode & S_IFMT == S_IFDIR {
-                removeTree(child, device: device, depth: depth + 1)
-            } else {
-                unlink(child)
-            }
+/// Removes a directory of ours with all that is in it. Links are removed, never followed, and other file systems
+/// are not entered; deeper than 32 levels stays. Blocks.
+func removeOwnTree(_ path: String) {
+    var info = stat()
+    guard lstat(path, &info) == 0, info.st_mode & S_IFMT == S_IFDIR, info.st_uid == geteuid() else { return }
+    removeTree(path, device: info.st_dev, depth: 0)
+}
+
+private func removeTree(_ path: String, device: dev_t, depth: Int) {
+    guard depth < 32 else { return }
+    for entry in directoryEntries(path) {
+        let child = "\(path)/\(entry)"
+        var info = stat()
+        guard lstat(child, &info) == 0, info.st_dev == device else { continue }
+        if info.st_mode & S_IFMT == S_IFDIR {
+            removeTree(child, device: device, depth: depth + 1)
+        } else {
+            unlink(child)
         }
-        rmdir(path)
     }
+    rmdir(path)
 }

@@ -33,30 +33,37 @@ struct SessionLauncher: Sendable {
         up.locate(configuration.environment.build()).map { [$0, subcommand, "--state-file", files.state] }
     }
 
+    /// - Parameters:
+    ///   - deadline: on the clock, by when it is up or has failed.
+    ///   - failed: is told why it fails before what there is of it is removed, which may take seconds.
     /// - Throws: ``DesktopError``, also when the calling task is cancelled; then nothing is left of it.
-    func start(_ generation: Int) async throws -> LiveDesktop {
-        let deadline = clock.now() + limits.start
-        if let adopted = await adopt(generation) { return adopted }
+    func start(
+        _ generation: Int, by deadline: Duration, failed: @escaping @Sendable (any Error) -> Void
+    ) async throws -> LiveDesktop {
+        if let adopted = await adopt(generation, by: deadline) { return adopted }
         await cleaner.cleanEarlierLife()
         try checkCancelled()
-        do {
-            try await pool.run { [files] in try files.prepare() }
-        } catch {
-            throw DesktopError.start("\(error)", cause: error)
-        }
-        let environment = configuration.environment.build()
-        guard let program = try? await pool.run({ [up] in up.locate(environment) }) else {
-            throw DesktopError.start(
-                "portabledesktop was found neither on PATH nor in the script directory; install it and try again")
-        }
-        let record = SessionFiles.Record(boot: SessionFiles.boot, began: clock.wallSeconds())
-        await write(record)
         var command: (any RunningCommand)?
         do {
-            let success = try await up.run(program, environment, deadline)
+            guard clock.now() < deadline else {
+                throw DesktopError.start("ending an earlier desktop took all of the time that a start has")
+            }
+            let environment = configuration.environment.build()
+            guard let program = try await pool.run({ [up] in up.locate(environment) }) else {
+                throw DesktopError.start(
+                    "portabledesktop was found neither on PATH nor in the script directory; install it and try again")
+            }
+            let record = SessionFiles.Record(boot: SessionFiles.boot, began: clock.wallSeconds())
+            try await pool.run { [files] in
+                try files.prepare()
+                try files.write(record)
+            }
+            let success = try await up.run(program, environment, deadline, failed)
             command = success.command
             return try await take(success, generation, record, deadline)
         } catch {
+            let error = Task.isCancelled ? DesktopSession.shuttingDown : DesktopError.start(from: error)
+            failed(error)
             command?.abandonOutput()
             await cleaner.cleanEarlierLife()
             throw error
@@ -72,11 +79,12 @@ struct SessionLauncher: Sendable {
         let (xvnc, openbox) = try await processes(report)
         guard let xvnc else {
             throw DesktopError.start(
-                "portabledesktop up printed xvncPid \(report.xvncPid), which is no VNC server of ours")
+                "portabledesktop up printed xvncPid \(report.xvncPid), and no VNC server of ours runs under that number"
+            )
         }
         try await refuseExposed(report, xvnc)
         try checkCancelled()
-        let endpoint = await endpoint(report)
+        let endpoint = try await endpoint(report)
         let (driver, whyNotRFB) = try await drive(
             .init(
                 endpoint: endpoint, display: report.display, isFresh: true,
@@ -93,7 +101,7 @@ struct SessionLauncher: Sendable {
         record.desktop = SessionFiles.Desktop(
             xvnc: xvnc.identity, openbox: openbox?.identity, display: report.display, vncPort: report.vncPort,
             since: since, sessionDirectory: directory)
-        await write(record)
+        await note(record)
         if let warnings = success.warnings {
             logger.debug("portabledesktop up wrote", metadata: ["stderr": "\(warnings)"])
         }
@@ -110,7 +118,9 @@ struct SessionLauncher: Sendable {
     private func processes(_ report: UpReport) async throws -> (xvnc: ProcessHandle?, openbox: ProcessHandle?) {
         let deadline = clock.now() + limits.naming
         while true {
-            let found = try await pool.run { report.processes() }
+            let found = try await pool.run {
+                ProcessHandle.ofDesktop(xvnc: report.xvncPid, openbox: report.openboxPid)
+            }
             let misses = found.xvnc == nil || report.openboxPid != nil && found.openbox == nil
             let pids = [report.xvncPid, report.openboxPid].compactMap { $0 }
             guard misses, clock.now() < deadline, pids.allSatisfy(ProcessHandle.isRunning) else { return found }
@@ -118,18 +128,22 @@ struct SessionLauncher: Sendable {
         }
     }
 
-    private func write(_ record: SessionFiles.Record) async {
+    /// Writes down what the next life of the agent has to know.
+    private func note(_ record: SessionFiles.Record) async {
         do {
             try await pool.runToEnd { [files] in try files.write(record) }
         } catch {
-            logger.warning("the desktop could not be adopted after a crash", metadata: ["error": "\(error)"])
+            logger.warning(
+                "the desktop's record cannot be written, so after a crash of the agent the desktop will not be adopted",
+                metadata: ["error": "\(error)"])
         }
     }
 
+    /// The program's session directory, where it is not the one that it was given.
     private func sessionDirectory(
         _ report: UpReport, _ record: SessionFiles.Record
     ) async -> SessionFiles.SessionDirectory? {
-        guard let path = report.sessionDir else { return nil }
+        guard let path = report.sessionDir, path != files.session else { return nil }
         let directory = try? await pool.runToEnd { [files] in
             files.sessionDirectory(path, started: record.began)
         }
@@ -142,15 +156,25 @@ struct SessionLauncher: Sendable {
     }
 
     private func refuseExposed(_ report: UpReport, _ xvnc: ProcessHandle) async throws {
-        let exposed = try await pool.run { ListeningSockets.exposed(port: report.vncPort, of: xvnc.pid) }
+        let procfs = configuration.procfs
+        let exposed: [ListeningSockets.Listener]
+        do {
+            exposed = try await pool.run {
+                try ListeningSockets.exposed(port: report.vncPort, of: xvnc.pid, in: procfs)
+            }
+        } catch let error as CoreError {
+            throw DesktopError.start(
+                "whether other machines can reach its VNC server, which has no password, is not known: \(error)",
+                cause: error)
+        }
         guard let first = exposed.first else { return }
         throw DesktopError.start(
             "its VNC server can be reached from other machines without a password, on \(first.address):\(first.port); "
                 + "portabledesktop must pass --xvnc-arg on to Xvnc")
     }
 
-    private func endpoint(_ report: UpReport) async -> RFBEndpoint {
-        let hasSocket = (try? await pool.run { [files] in files.hasSocket }) ?? false
+    private func endpoint(_ report: UpReport) async throws -> RFBEndpoint {
+        let hasSocket = try await pool.run { [files] in try files.hasSocket() }
         return hasSocket ? .unix(files.socket) : .tcp(host: "127.0.0.1", port: report.vncPort)
     }
 
@@ -219,7 +243,7 @@ struct SessionLauncher: Sendable {
     private func checkCancelled() throws { if Task.isCancelled { throw DesktopSession.shuttingDown } }
 
     /// The desktop that an earlier life of the agent left, when it is still the same and answers.
-    private func adopt(_ generation: Int) async -> LiveDesktop? {
+    private func adopt(_ generation: Int, by deadline: Duration) async -> LiveDesktop? {
         let found = try? await pool.run { [files] () -> (SessionFiles.Desktop, ProcessHandle)? in
             guard let record = files.readRecord(), record.boot == SessionFiles.boot, let desktop = record.desktop,
                 let xvnc = ProcessHandle(desktop.xvnc)
@@ -230,11 +254,12 @@ struct SessionLauncher: Sendable {
         let report = UpReport(vncPort: desktop.vncPort, display: desktop.display, xvncPid: xvnc.pid)
         do {
             try await refuseExposed(report, xvnc)
-            let endpoint = await endpoint(report)
+            let endpoint = try await endpoint(report)
             let (driver, whyNotRFB) = try await drive(
                 .init(
                     endpoint: endpoint, display: desktop.display, isFresh: false,
-                    environment: configuration.environment.build()), xvnc, by: clock.now() + limits.adoption)
+                    environment: configuration.environment.build()), xvnc,
+                by: min(deadline, clock.now() + limits.adoption))
             let openbox = try? await pool.run { desktop.openbox.flatMap { ProcessHandle($0) } }
             logger.info(
                 "adopted the desktop that an earlier life of the agent started",
@@ -257,12 +282,12 @@ struct SessionLauncher: Sendable {
     }
 }
 
-extension UpReport {
-    /// The processes, if they are what the program says they are. Blocks.
-    func processes() -> (xvnc: ProcessHandle?, openbox: ProcessHandle?) {
+extension ProcessHandle {
+    /// The processes under these numbers, if they are what the program says they are. Blocks.
+    static func ofDesktop(xvnc: Int32?, openbox: Int32?) -> (xvnc: ProcessHandle?, openbox: ProcessHandle?) {
         func handle(_ pid: Int32?, _ name: String) -> ProcessHandle? {
             pid.flatMap { ProcessHandle(pid: $0) }.flatMap { $0.name.lowercased().contains(name) ? $0 : nil }
         }
-        return (handle(xvncPid, "vnc"), handle(openboxPid, "openbox"))
+        return (handle(xvnc, "vnc"), handle(openbox, "openbox"))
     }
 }

@@ -34,8 +34,11 @@ struct UpCommand: Sendable {
 
     /// Runs the program until it exits, at the latest at the deadline; then, and when the calling task is
     /// cancelled, it is ended. Servers that it may have started by then are the caller's to find.
+    /// - Parameter failed: is told why it failed before it is ended, which takes seconds when it resists.
     /// - Throws: ``DesktopError``.
-    func run(_ program: String, _ environment: [String: String], _ deadline: Duration) async throws -> Success {
+    func run(
+        _ program: String, _ environment: [String: String], _ deadline: Duration, _ failed: (any Error) -> Void
+    ) async throws -> Success {
         let run: ProgramRun
         do {
             run = try await ProgramRun.start(
@@ -55,10 +58,14 @@ struct UpCommand: Sendable {
             run.output.close()
             return Success(report: report, warnings: run.output.errors, command: run.command)
         } catch {
-            await run.kill(after: limits.upGrace, limits.killGrace)
-            if how == .cancelled { throw DesktopSession.shuttingDown }
             let what = (error as? UpReport.Problem)?.text ?? "\(error)"
-            throw DesktopError.start("portabledesktop up \(what)\(run.output.errors.map { ": \($0)" } ?? "")")
+            let failure =
+                how == .cancelled
+                ? DesktopSession.shuttingDown
+                : .start("portabledesktop up \(what)\(run.output.errors.map { ": \($0)" } ?? "")")
+            failed(failure)
+            await run.kill(after: limits.upGrace, limits.killGrace)
+            throw failure
         }
     }
 
@@ -71,7 +78,7 @@ struct UpCommand: Sendable {
         ]
         return [
             program, "up", "--json", "--geometry", configuration.geometry, "--state-file", files.state,
-            "--xvnc-arg=\(xvnc.joined(separator: ","))",
+            "--session-dir", files.session, "--xvnc-arg=\(xvnc.joined(separator: ","))",
         ]
     }
 
@@ -88,6 +95,12 @@ extension DesktopError {
     /// A start that failed.
     static func start(_ detail: String, cause: (any Error)? = nil) -> DesktopError {
         DesktopError(.failed, startMessage, detail: detail, cause: cause)
+    }
+
+    /// A start that failed for whatever reason.
+    static func start(from error: any Error) -> DesktopError {
+        if let error = error as? DesktopError { return error }
+        return start("\(error)", cause: error)
     }
 
     var isAboutStart: Bool { message == Self.startMessage || code == .shuttingDown }

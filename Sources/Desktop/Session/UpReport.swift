@@ -1,22 +1,24 @@
 import FoundationEssentials
 
 /// What `portabledesktop up --json` says of the desktop that it started (spec: virtual desktop, the session).
-struct UpReport: Decodable, Equatable {
+struct UpReport: Equatable {
     var vncPort: Int
+    /// `:1`, whether the program told it so or as a number.
     var display: String
     var xvncPid: Int32
     /// nil without a window manager.
     var openboxPid: Int32?
     var sessionDir: String?
 
-    /// Finds the report in what the program wrote: the last line that is one.
+    /// Finds the report in what the program wrote: all of it, on however many lines, else the last line that is one.
     /// - Throws: ``Problem`` that says what is wrong with what was written.
     static func find(in output: [UInt8]) throws(Problem) -> UpReport {
         guard !output.allSatisfy({ $0 == UInt8(ascii: "\n") || $0 == UInt8(ascii: " ") }) else {
             throw Problem("printed nothing")
         }
         var problem = Problem("printed no JSON that describes a desktop")
-        for line in output.split(separator: UInt8(ascii: "\n")).reversed() where line.contains(UInt8(ascii: "{")) {
+        for line in [output[...]] + output.split(separator: UInt8(ascii: "\n")).reversed()
+        where line.contains(UInt8(ascii: "{")) {
             do {
                 let report = try JSONDecoder().decode(UpReport.self, from: Data(line))
                 try report.check()
@@ -42,5 +44,44 @@ struct UpReport: Decodable, Equatable {
         guard display.first == ":", let value = UInt16(number), "\(value)" == number else {
             throw Problem("printed display \"\(display.prefix(40))\", which is no local display")
         }
+    }
+}
+
+extension UpReport: Decodable {
+    private enum CodingKeys: CodingKey { case vncPort, display, xvncPid, openboxPid, sessionDir }
+
+    init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        vncPort = try values.decode(Int.self, forKey: .vncPort)
+        xvncPid = try values.decode(Int32.self, forKey: .xvncPid)
+        openboxPid = try values.decodeIfPresent(Int32.self, forKey: .openboxPid)
+        sessionDir = try values.decodeIfPresent(String.self, forKey: .sessionDir)
+        display = try values.display(forKey: .display)
+    }
+}
+
+/// What the program's state file tells, as far as it is understood: enough to clean up by it.
+struct StateFile: Decodable, Equatable {
+    var display: String?
+    var xvncPid: Int32?
+    var openboxPid: Int32?
+    var sessionDir: String?
+
+    private enum CodingKeys: CodingKey { case display, xvncPid, openboxPid, sessionDir }
+
+    init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        display = try? values.display(forKey: .display)
+        xvncPid = try? values.decode(Int32.self, forKey: .xvncPid)
+        openboxPid = try? values.decode(Int32.self, forKey: .openboxPid)
+        sessionDir = try? values.decode(String.self, forKey: .sessionDir)
+    }
+}
+
+extension KeyedDecodingContainer {
+    /// The number of a display, or its name.
+    fileprivate func display(forKey key: Key) throws -> String {
+        if let number = try? decode(Int.self, forKey: key) { return ":\(number)" }
+        return try decode(String.self, forKey: key)
     }
 }

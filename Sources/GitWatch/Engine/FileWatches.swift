@@ -42,11 +42,15 @@ struct FileWatches {
     var descriptor: CInt { fd }
     var count: Int { watches.count }
 
-    /// Sets or adds the watches of a repository.
-    /// - Returns: the directories of the work tree that are new, and why the repository must be polled, if so.
-    mutating func watch(
-        _ root: String, directories: [GitPath], git: [String], adding: Bool
-    ) -> (added: [GitPath], problem: String?) {
+    /// Which directories have yet to be watched, now that these are to be. Those that are not wanted any more are
+    /// let go. The worker adds the watches, since a file system may hold up whoever names a directory on it.
+    /// - Parameters:
+    ///   - adding: others stay watched.
+    ///   - reserved: watches that the worker is adding now.
+    /// - Returns: for ``WorkerRequest/Kind/watch``, or why the repository must be polled.
+    mutating func plan(
+        _ root: String, directories: [GitPath], git: [String], adding: Bool, reserved: Int
+    ) -> (wanted: [GitPath], problem: String?) {
         if fd < 0 {
             fd = wa_inotify()
             if fd < 0 {
@@ -61,52 +65,69 @@ struct FileWatches {
             let wantedGit = Set(git)
             for (path, descriptor) in gits[root] ?? [:] where !wantedGit.contains(path) { remove(descriptor) }
         }
-        var added: [GitPath] = []
-        for path in directories where trees[root]?[path] == nil {
-            switch add(path.below(root), root, .tree(path)) {
-            case .success(let descriptor):
-                trees[root, default: [:]][path] = descriptor
-                added.append(path)
-            case .failure(let problem):
-                if let text = problem.text { return ([], text) }
-            }
-        }
-        for path in git where gits[root]?[path] == nil {
-            switch add(path.utf8CString.map { $0 }, root, .git(path)) {
-            case .success(let descriptor): gits[root, default: [:]][path] = descriptor
-            case .failure(let problem): if let text = problem.text { return ([], text) }
-            }
-        }
-        return (added, nil)
-    }
-
-    private struct Refusal: Error {
-        /// nil: the directory has gone, which is no problem.
-        var text: String?
-    }
-
-    private mutating func add(_ path: [CChar], _ root: String, _ place: Place) -> Result<CInt, Refusal> {
+        var wanted: [GitPath] = []
+        for path in directories where trees[root]?[path] == nil { wanted.append([Self.treeMark] + path) }
+        for path in git where gits[root]?[path] == nil { wanted.append([Self.gitMark] + Array(path.utf8)) }
         let own = (trees[root]?.count ?? 0) + (gits[root]?.count ?? 0)
-        guard own < GitWatchLimits.watchesPerRepository else {
-            return .failure(Refusal(text: "more than \(GitWatchLimits.watchesPerRepository) directories"))
+        if own + wanted.count > GitWatchLimits.watchesPerRepository {
+            return ([], "more than \(GitWatchLimits.watchesPerRepository) directories")
         }
-        guard watches.count < budget else {
-            return .failure(Refusal(text: "the budget of \(budget) inotify watches is used up"))
+        if watches.count + reserved + wanted.count > budget {
+            return ([], "the budget of \(budget) inotify watches is used up")
         }
-        let descriptor = wa_inotify_watch(fd, path)
-        switch -descriptor {
-        case ENOENT, ENOTDIR, ELOOP, EACCES: return .failure(Refusal(text: nil))
-        case ENOSPC: return .failure(Refusal(text: "fs.inotify.max_user_watches is used up"))
-        case 1...: return .failure(Refusal(text: "inotify: \(errnoText(-descriptor))"))
-        default: break
+        return (wanted, nil)
+    }
+
+    private static let treeMark: UInt8 = 0
+    private static let gitMark: UInt8 = 1
+
+    /// Adds the watches that ``plan(_:directories:git:adding:reserved:)`` wanted. Blocks as long as the file system
+    /// does, so only the worker calls it.
+    static func add(_ wanted: [GitPath], _ root: String, inotify: CInt) -> [Int32] {
+        wanted.map { path in
+            let place = Array(path.dropFirst())
+            return wa_inotify_watch(
+                inotify, path.first == treeMark ? place.below(root) : place.map { CChar(bitPattern: $0) } + [0])
         }
-        // The kernel has one watch for a directory under all its names: a repository that shares one
-        // with another (a linked work tree's git directory) cannot tell whose it is.
-        if let known = watches[descriptor], known.root != root {
-            return .failure(Refusal(text: nil))
+    }
+
+    /// Takes note of what the worker added.
+    /// - Returns: the directories of the work tree that are new, and why the repository must be polled, if so.
+    mutating func added(
+        _ root: String, _ wanted: [GitPath], _ descriptors: [Int32]
+    ) -> (added: [GitPath], problem: String?) {
+        var added: [GitPath] = []
+        var problem: String?
+        for (path, descriptor) in zip(wanted, descriptors) {
+            switch -descriptor {
+            // The directory has gone, which is no problem.
+            case ENOENT, ENOTDIR, ELOOP, EACCES: continue
+            case ENOSPC: problem = "fs.inotify.max_user_watches is used up"
+            case 1...: problem = "inotify: \(errnoText(-descriptor))"
+            default:
+                // The kernel has one watch for a directory under all its names: a repository that shares one
+                // with another (a linked work tree's git directory) cannot tell whose it is.
+                if let known = watches[descriptor], known.root != root { continue }
+                let place = Array(path.dropFirst())
+                if path.first == Self.treeMark {
+                    watches[descriptor] = Watch(root: root, place: .tree(place))
+                    trees[root, default: [:]][place] = descriptor
+                    added.append(place)
+                } else {
+                    let name = String(decoding: place, as: UTF8.self)
+                    watches[descriptor] = Watch(root: root, place: .git(name))
+                    gits[root, default: [:]][name] = descriptor
+                }
+            }
         }
-        watches[descriptor] = Watch(root: root, place: place)
-        return .success(descriptor)
+        return (added, problem)
+    }
+
+    /// Lets go of watches that the worker added for a repository that has been forgotten meanwhile.
+    mutating func discard(_ descriptors: [Int32]) {
+        for descriptor in descriptors where descriptor >= 0 && watches[descriptor] == nil {
+            wa_inotify_unwatch(fd, descriptor)
+        }
     }
 
     mutating func unwatch(_ root: String) {
@@ -114,7 +135,6 @@ struct FileWatches {
         for descriptor in (gits[root] ?? [:]).values { remove(descriptor) }
         trees[root] = nil
         gits[root] = nil
-        if watches.isEmpty { close() }
     }
 
     mutating func close() {
@@ -136,7 +156,9 @@ struct FileWatches {
     }
 
     /// Reads what has happened, by repository.
-    mutating func read() -> [String: Changes] {
+    /// - Parameter expecting: whether the worker is adding watches; a watch that is not known is left over from a
+    ///   worker that ended otherwise.
+    mutating func read(expecting: Bool) -> [String: Changes] {
         var changes: [String: Changes] = [:]
         guard fd >= 0 else { return changes }
         var area = [UInt8](repeating: 0, count: 64 << 10)
@@ -148,7 +170,7 @@ struct FileWatches {
                 var rest = UnsafeRawBufferPointer(rebasing: bytes[..<count])
                 var event = wa_file_event()
                 while case let used = wa_inotify_parse(rest.baseAddress, rest.count, &event), used > 0 {
-                    take(event, &changes)
+                    take(event, &changes, expecting)
                     rest = UnsafeRawBufferPointer(rebasing: rest[used...])
                     if rest.isEmpty { break }
                 }
@@ -157,7 +179,7 @@ struct FileWatches {
         return changes
     }
 
-    private mutating func take(_ event: wa_file_event, _ changes: inout [String: Changes]) {
+    private mutating func take(_ event: wa_file_event, _ changes: inout [String: Changes], _ expecting: Bool) {
         if event.overflow {
             for root in trees.keys {
                 changes[root, default: Changes()].everything = true
@@ -165,7 +187,10 @@ struct FileWatches {
             }
             return
         }
-        guard let watch = watches[event.watch] else { return }
+        guard let watch = watches[event.watch] else {
+            if !expecting, !event.gone { wa_inotify_unwatch(fd, event.watch) }
+            return
+        }
         var change = changes[watch.root] ?? Changes()
         defer { changes[watch.root] = change }
         if event.gone { forget(event.watch) }

@@ -9,16 +9,21 @@ final class GitEngine {
         var process: StartedWorker
         var frames = FrameSplitter()
         var outgoing: [UInt8] = []
+        let number: Int
+        /// It has the inotify descriptor, to add watches with.
+        var hasInotify = false
         /// Its answers end here; it is gone as soon as it is reaped.
         var isClosed = false
-        var wasStopped = false
     }
 
     private let owner: GitWatcher
     private var core: WatchCore
     private var watches: FileWatches
     private var worker: Worker?
-    private var generation = 0
+    /// Workers that were killed and have not been reaped: one that is stuck in the kernel ends when that lets it.
+    private var dying: Set<Int> = []
+    /// When the thread ends although there are such workers.
+    private var endBy: Duration?
     private let origin = ContinuousClock.now
     private var stopping = false
     /// What the counters know of.
@@ -26,7 +31,9 @@ final class GitEngine {
 
     init(_ owner: GitWatcher) {
         self.owner = owner
-        core = WatchCore(idleTime: owner.configuration.idleTime)
+        core = WatchCore(
+            idleTime: owner.configuration.idleTime, times: owner.configuration.answerTimes,
+            firstMessageTime: owner.configuration.firstMessageTime)
         watches = FileWatches(budget: owner.configuration.watchBudget)
     }
 
@@ -42,7 +49,11 @@ final class GitEngine {
             core.tick(now: now)
             perform()
             publish()
-            if stopping || core.isFinished(now: now), finish() { return }
+            if stopping || core.isFinished(now: now) {
+                if finish() { return }
+            } else {
+                endBy = nil
+            }
             wait()
         }
     }
@@ -57,17 +68,16 @@ final class GitEngine {
         case .touched(let paths, let chats): core.touched(paths, chats: chats, now: now)
         case .refresh(let chats): core.refresh(chats: chats, now: now)
         case .workerExit(let number, let exit):
-            guard number == generation, let dead = worker else { return }
+            if dying.remove(number) != nil { core.dyingWorkers = dying.count }
+            guard let dead = worker, dead.number == number else { return }
             // What it still said counts.
             if !dead.isClosed { receive() }
             close(dead.process.socket)
             worker = nil
             var crashed = false
             if case .signalled(let signal) = exit { crashed = signal != SIGKILL && signal != SIGTERM }
-            if !dead.wasStopped {
-                owner.logger.warning("the git worker ended", metadata: ["exit": "\(exit)"])
-            }
-            core.workerEnded(crashed: crashed, orderly: dead.wasStopped, now: now)
+            owner.logger.warning("the git worker ended", metadata: ["exit": "\(exit)"])
+            core.workerEnded(crashed: crashed, orderly: false, now: now)
         case .stop: stopping = true
         }
     }
@@ -77,14 +87,24 @@ final class GitEngine {
             for action in actions {
                 switch action {
                 case .send(let request): send(request)
-                case .stopWorker:
-                    worker?.wasStopped = true
-                    worker?.process.kill()
+                case .stopWorker: dismiss()
                 case .watch(let root, let directories, let git, let adding):
-                    let done = watches.watch(root, directories: directories, git: git, adding: adding)
+                    let plan = watches.plan(
+                        root, directories: directories, git: git, adding: adding, reserved: core.watchesUnderWay)
+                    if plan.problem != nil || plan.wanted.isEmpty {
+                        core.watched(root, added: [], problem: plan.problem, now: now)
+                    } else {
+                        core.addWatches(root, plan.wanted, now: now)
+                    }
+                case .added(let root, let wanted, let descriptors):
+                    guard core.repositories[root] != nil else {
+                        watches.discard(descriptors)
+                        break
+                    }
+                    let done = watches.added(root, wanted, descriptors)
                     core.watched(root, added: done.added, problem: done.problem, now: now)
                 case .unwatch(let root): watches.unwatch(root)
-                case .offer(let session, let entry): session.offer(entry)
+                case .offer(let session, let entries): session.offer(entries)
                 case .fail(let session, let message): session.fail(message)
                 case .log(let text, let root):
                     owner.logger.warning("git watch: \(text)", metadata: ["repo_root": "\(root)"])
@@ -101,14 +121,24 @@ final class GitEngine {
         flush()
     }
 
+    /// Kills the worker and leaves it to be reaped. Its end is not waited for.
+    private func dismiss() {
+        guard let old = worker else { return }
+        worker = nil
+        old.process.kill()
+        close(old.process.socket)
+        dying.insert(old.number)
+        core.dyingWorkers = dying.count
+    }
+
     private func startWorker() -> Bool {
-        generation += 1
-        let (owner, generation) = (owner, generation)
+        let owner = owner
+        let number = owner.nextWorker()
         do {
             let process = try owner.launcher.startWorker(owner.configuration.worker) { exit in
-                owner.workerExited(generation, exit)
+                owner.workerExited(number, exit)
             }
-            worker = Worker(process: process)
+            worker = Worker(process: process, number: number)
             core.workerStarted()
             return true
         } catch {
@@ -120,10 +150,16 @@ final class GitEngine {
 
     private func flush() {
         guard let current = worker, !current.outgoing.isEmpty, !current.isClosed else { return }
-        let count = current.outgoing.withUnsafeBytes {
-            Glibc.send(current.process.socket, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+        let (socket, inotify) = (current.process.socket, watches.descriptor)
+        let passes = inotify >= 0 && !current.hasInotify
+        let count = current.outgoing.withUnsafeBytes { bytes in
+            passes
+                ? DescriptorPassing.send(socket, bytes, descriptor: inotify)
+                : Glibc.send(socket, bytes.baseAddress, bytes.count, Int32(MSG_NOSIGNAL))
         }
-        if count > 0 { worker?.outgoing.removeFirst(count) }
+        guard count > 0 else { return }
+        if passes { worker?.hasInotify = true }
+        worker?.outgoing.removeFirst(count)
     }
 
     private func wait() {
@@ -134,7 +170,7 @@ final class GitEngine {
             polls.append(pollfd(fd: worker.process.socket, events: Int16(wanted), revents: 0))
         }
         var timeout: CInt = -1
-        if let deadline = core.deadline(now: now) {
+        if let deadline = [core.deadline(now: now), endBy].compactMap({ $0 }).min() {
             let (seconds, attoseconds) = max(.zero, deadline - now).components
             timeout = CInt(clamping: seconds * 1000 + attoseconds / 1_000_000_000_000_000 + 1)
         }
@@ -148,7 +184,7 @@ final class GitEngine {
     }
 
     private func readEvents() {
-        for (root, change) in watches.read() {
+        for (root, change) in watches.read(expecting: core.watchesUnderWay > 0) {
             if !change.paths.isEmpty {
                 core.changed(
                     root, Array(change.paths), newDirectories: Array(change.directories), listAll: change.listAll,
@@ -188,19 +224,19 @@ final class GitEngine {
         published = (core.scanCount, core.crashCount)
         let pid = worker?.process.pid ?? 0
         let fresh = GitWatcher.Report(
-            polled: core.polled, paused: core.worker.isPaused(now: now), repositories: core.repositories.count,
+            polled: core.polled, hanging: core.hanging(now: now), paused: core.worker.isPaused(now: now),
+            repositories: core.repositories.count,
             watches: watches.count, scans: core.scanCount, crashes: core.crashCount, workerPID: pid)
         owner.report.withLock { $0 = fresh }
     }
 
     /// Ends the thread, unless something came meanwhile.
     private func finish() -> Bool {
-        if stopping, let running = worker {
-            if !running.wasStopped {
-                worker?.wasStopped = true
-                running.process.kill()
-            }
-            return false
+        dismiss()
+        if !dying.isEmpty {
+            let by = endBy ?? now + GitWatchLimits.endTime
+            endBy = by
+            if now < by { return false }
         }
         let waiters: [CheckedContinuation<Void, Never>]? = owner.inbox.withLock { inbox in
             guard inbox.events.isEmpty || stopping else { return nil }

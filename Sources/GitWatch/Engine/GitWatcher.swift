@@ -16,6 +16,8 @@ public final class GitWatcher: PathStore, Service {
         public var watchBudget: Int?
         /// How long thread and worker outlive the last connection, and the worker the last repository.
         public var idleTime: Duration
+        var answerTimes = AnswerTimes()
+        var firstMessageTime = GitWatchLimits.firstMessageTime
         /// Seconds since 1970.
         public var wallSeconds: @Sendable () -> Int64
 
@@ -51,11 +53,15 @@ public final class GitWatcher: PathStore, Service {
         /// Sessions by chat, so that tool calls nobody watches cost nothing.
         var watched: [UUID: Int] = [:]
         var sessions = 0
+        /// Workers started so far.
+        var workers = 0
     }
 
     /// What others may look at.
     struct Report {
         var polled: [(root: String, why: String)] = []
+        /// Repositories and paths whose file systems do not answer.
+        var hanging: [String] = []
         var paused = false
         var repositories = 0
         var watches = 0
@@ -92,6 +98,7 @@ public final class GitWatcher: PathStore, Service {
         gauge("agent_git_repositories_polled", "Repositories without file events, scanned every 30 s.") {
             $0.polled.count
         }
+        gauge("agent_git_hanging", "Repositories and paths whose file systems do not answer.") { $0.hanging.count }
         gauge("agent_git_watches", "inotify watches in use.") { $0.watches }
         gauge("agent_git_worker_pid", "The git worker; 0 while there is none.") { Int($0.workerPID) }
         metrics.gauge("agent_git_connections", help: "WebSockets of the git watcher.") { [weak self] in
@@ -107,9 +114,15 @@ public final class GitWatcher: PathStore, Service {
     private func problem() -> HealthRegistry.Report? {
         let report = report.withLock { $0 }
         if report.paused { return .init("git watch: the worker keeps failing and is started again in a minute") }
-        guard let first = report.polled.first else { return nil }
-        let more = report.polled.count > 1 ? " and \(report.polled.count - 1) more" : ""
-        return .init("git watch: \(first.root)\(more) is polled every 30 s: \(first.why)")
+        func and(_ more: Int) -> String { more > 1 ? " and \(more - 1) more" : "" }
+        var texts: [String] = []
+        if let first = report.hanging.first {
+            texts.append("\(first)\(and(report.hanging.count)) did not answer in time; its file system may hang")
+        }
+        if let first = report.polled.first {
+            texts.append("\(first.root)\(and(report.polled.count)) is polled every 30 s: \(first.why)")
+        }
+        return texts.isEmpty ? nil : .init("git watch: " + texts.joined(separator: "; "))
     }
 
     // MARK: The path store
@@ -163,7 +176,15 @@ public final class GitWatcher: PathStore, Service {
         post { _ in .refresh([chat]) }
     }
 
-    func workerExited(_ generation: Int, _ exit: CommandExit) { post { _ in .workerExit(generation, exit) } }
+    func workerExited(_ number: Int, _ exit: CommandExit) { post { _ in .workerExit(number, exit) } }
+
+    /// A number that no worker before has, whichever thread started it.
+    func nextWorker() -> Int {
+        inbox.withLock { inbox in
+            inbox.workers += 1
+            return inbox.workers
+        }
+    }
 
     /// Changes the inbox and hands the event, if any, to the engine, whose thread is started when there is none.
     private func post(_ body: (inout Inbox) -> Event?) {

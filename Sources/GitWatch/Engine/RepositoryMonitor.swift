@@ -29,6 +29,8 @@ struct RepositoryMonitor: Equatable {
     private var current: Scan?
     private var retry: (at: Duration, scan: Scan)?
     private var hasRetried = false
+    /// Nothing before this, whatever happens.
+    private var notBefore: Duration = .zero
 
     static func == (a: Self, b: Self) -> Bool { a.due == b.due && a.current == b.current && a.nextPoll == b.nextPoll }
 
@@ -63,7 +65,7 @@ struct RepositoryMonitor: Equatable {
 
     /// The scan to start now, if any.
     mutating func start(now: Duration) -> Scan? {
-        guard current == nil else { return nil }
+        guard current == nil, notBefore <= now else { return nil }
         if let retry, retry.at <= now {
             self.retry = nil
             current = retry.scan
@@ -100,10 +102,16 @@ struct RepositoryMonitor: Equatable {
         retry = (at, Scan(full: true, paths: []))
     }
 
+    /// The scan did not come back: everything is looked at then, and nothing before.
+    mutating func hung(until time: Duration) {
+        current = nil
+        retry = (time, Scan(full: true, paths: []))
+        notBefore = time
+    }
+
     /// When ``start(now:)`` is worth another call; nil while a scan runs.
     var deadline: Duration? {
         guard current == nil else { return nil }
-        if let retry { return retry.at }
-        return min(due ?? nextPoll, nextPoll)
+        return max(retry?.at ?? min(due ?? nextPoll, nextPoll), notBefore)
     }
 }

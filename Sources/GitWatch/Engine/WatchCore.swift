@@ -9,7 +9,10 @@ struct WatchCore {
         /// Watch these directories of the repository, and no others unless `adding`.
         case watch(root: String, directories: [GitPath], git: [String], adding: Bool)
         case unwatch(root: String)
-        case offer(WatchSession, EncodedEntry?)
+        /// The worker added watches.
+        case added(root: String, wanted: [GitPath], descriptors: [Int32])
+        /// What the session is to be shown, all in one message where that fits; none after a scan that gave none.
+        case offer(WatchSession, [EncodedEntry])
         case fail(WatchSession, String)
         case log(String, root: String)
     }
@@ -31,31 +34,59 @@ struct WatchCore {
         var saidErrors: Set<String> = []
         var scans = 0
         var byCLI = false
+        /// Its file system did not answer when it was last asked.
+        var hang: Hang?
     }
 
-    private enum Resolution: Equatable {
+    enum Resolution: Equatable {
         case asked
         case root(String)
         case none
+        /// Its file system did not answer.
+        case hung
     }
 
-    private var sessions: [ObjectIdentifier: WatchSession] = [:]
-    private var chatPaths: [UUID: Set<String>] = [:]
-    private var resolutions: [String: Resolution] = [:]
+    /// A connection.
+    struct Connection {
+        var session: WatchSession
+        /// Until then its first message waits for everything that the chat is known to watch; nil after it.
+        var firstBy: Duration?
+        /// Something was scanned meanwhile.
+        var hasScanned = false
+    }
+
+    // The other half of this type, what becomes of the worker's answers, is in WatchCore+Answers.swift.
+    var connections: [ObjectIdentifier: Connection] = [:]
+    var chatPaths: [UUID: Set<String>] = [:]
+    var resolutions: [String: Resolution] = [:]
     /// Paths of which news came while their answer, perhaps of the time before, was on its way.
-    private var askAgain: Set<String> = []
-    private(set) var repositories: [String: Repository] = [:]
-    private(set) var worker = WorkerSupervisor()
-    private var actions: [Action] = []
-    private var deferred: [WorkerRequest] = []
+    var askAgain: Set<String> = []
+    /// Paths whose file system did not answer when it was last asked.
+    var hungPaths: [String: Hang] = [:]
+    var repositories: [String: Repository] = [:]
+    var worker: WorkerSupervisor
+    /// Workers that were killed and have not ended.
+    var dyingWorkers = 0
+    var actions: [Action] = []
+    var deferred: [WorkerRequest] = []
     private var idleSince: Duration = .zero
     /// When the worker last had something to do.
     private var lastUse: Duration = .zero
-    private(set) var scanCount = 0
-    private(set) var crashCount = 0
+    var scanCount = 0
+    var crashCount = 0
+    let times: AnswerTimes
+    private let firstMessageTime: Duration
     private let idleTime: Duration
 
-    init(idleTime: Duration = GitWatchLimits.idleTime) { self.idleTime = idleTime }
+    init(
+        idleTime: Duration = GitWatchLimits.idleTime, times: AnswerTimes = AnswerTimes(),
+        firstMessageTime: Duration = GitWatchLimits.firstMessageTime
+    ) {
+        self.idleTime = idleTime
+        self.times = times
+        self.firstMessageTime = firstMessageTime
+        worker = WorkerSupervisor(times: times)
+    }
 
     /// What there is to do since the last call.
     mutating func takeActions() -> [Action] {
@@ -66,35 +97,74 @@ struct WatchCore {
     // MARK: Sessions and paths
 
     mutating func attach(_ session: WatchSession, paths: Set<String>, now: Duration) {
-        sessions[ObjectIdentifier(session)] = session
+        let id = ObjectIdentifier(session)
+        connections[id] = Connection(session: session)
         guard let chat = session.chat else { return }
+        connections[id]?.firstBy = now + firstMessageTime
         chatPaths[chat, default: []].formUnion(paths)
-        for path in paths.sorted() { resolve(path, now: now) }
+        for path in paths.sorted() {
+            resolve(path, now: now)
+            if hungPaths[path] != nil { actions.append(.fail(session, searchProblem(path))) }
+        }
         for root in roots(of: chat) {
             guard let repository = repositories[root] else { continue }
-            if let entry = repository.entry { actions.append(.offer(session, entry)) }
             for text in repository.saidErrors.sorted() { actions.append(.fail(session, "\(root): \(text)")) }
             // What file events don't show may be half a minute old.
             if case .polling = repository.watch, repository.entry != nil {
                 repositories[root]?.monitor.trigger(.now, now: now)
             }
         }
+        sendFirstMessages(now: now)
     }
 
     mutating func detach(_ session: WatchSession, now: Duration) {
-        guard sessions.removeValue(forKey: ObjectIdentifier(session)) != nil else { return }
-        if sessions.isEmpty { idleSince = now }
-        guard let chat = session.chat, !sessions.values.contains(where: { $0.chat == chat }) else { return }
+        guard connections.removeValue(forKey: ObjectIdentifier(session)) != nil else { return }
+        if connections.isEmpty { idleSince = now }
+        guard let chat = session.chat, !connections.values.contains(where: { $0.session.chat == chat }) else { return }
         chatPaths[chat] = nil
         let known = Set(chatPaths.values.joined())
         resolutions = resolutions.filter { known.contains($0.key) }
+        hungPaths = hungPaths.filter { known.contains($0.key) }
         askAgain.formIntersection(known)
         dropUnwatched(now: now)
     }
 
+    /// Sends what connections wait for since they came, once it is complete or has taken too long, so that what
+    /// was known before comes in one message.
+    mutating func sendFirstMessages(now: Duration) {
+        for (id, connection) in connections {
+            guard let by = connection.firstBy, let chat = connection.session.chat else { continue }
+            let roots = roots(of: chat).sorted()
+            let isSearching = (chatPaths[chat] ?? []).contains { resolutions[$0] == .asked && hungPaths[$0] == nil }
+            let isScanning = roots.contains { root in
+                repositories[root].map { $0.scans == 0 && $0.entry == nil && $0.hang == nil } ?? false
+            }
+            guard now >= by || !isSearching && !isScanning else { continue }
+            connections[id]?.firstBy = nil
+            let entries = roots.compactMap { repositories[$0]?.entry }
+            if !entries.isEmpty || connection.hasScanned { actions.append(.offer(connection.session, entries)) }
+        }
+    }
+
+    /// Shows a repository's state, nil after a scan that gave none, to those that watch it.
+    mutating func offer(_ root: String, _ entry: EncodedEntry?) {
+        for (id, connection) in connections where watches(connection.session, root) {
+            if connection.firstBy != nil {
+                connections[id]?.hasScanned = true
+            } else {
+                actions.append(.offer(connection.session, entry.map { [$0] } ?? []))
+            }
+        }
+    }
+
+    private func watches(_ session: WatchSession, _ root: String) -> Bool {
+        session.chat.map { roots(of: $0).contains(root) } ?? false
+    }
+
     /// Tool calls touched paths.
     mutating func touched(_ paths: [String], chats: [UUID], now: Duration) {
-        for chat in chats where chatPaths[chat] != nil || sessions.values.contains(where: { $0.chat == chat }) {
+        for chat in chats
+        where chatPaths[chat] != nil || connections.values.contains(where: { $0.session.chat == chat }) {
             chatPaths[chat, default: []].formUnion(paths)
             for path in paths {
                 renew(path, now: now)
@@ -115,11 +185,11 @@ struct WatchCore {
     }
 
     /// What was no repository may be one by now.
-    private mutating func renew(_ path: String, now: Duration) {
+    mutating func renew(_ path: String, now: Duration) {
         switch resolutions[path] {
         case .asked?: askAgain.insert(path)
         case Resolution.none?: resolutions[path] = nil
-        case .root?, nil: break
+        case .root?, .hung?, nil: break
         }
         resolve(path, now: now)
     }
@@ -131,18 +201,18 @@ struct WatchCore {
         request(WorkerRequest(id: 0, kind: .resolve, root: path), now: now)
     }
 
-    private func roots(of chat: UUID) -> Set<String> {
+    func roots(of chat: UUID) -> Set<String> {
         Set(
             (chatPaths[chat] ?? []).compactMap {
                 if case .root(let root) = resolutions[$0] { root } else { nil }
             })
     }
 
-    private func watchers(of root: String) -> [WatchSession] {
-        sessions.values.filter { session in session.chat.map { roots(of: $0).contains(root) } ?? false }
+    func watchers(of root: String) -> [WatchSession] {
+        connections.values.map(\.session).filter { watches($0, root) }
     }
 
-    private mutating func ensure(_ root: String, now: Duration) {
+    mutating func ensure(_ root: String, now: Duration) {
         guard repositories[root] == nil else { return }
         guard repositories.count < GitWatchLimits.repositories else {
             for session in watchers(of: root) {
@@ -159,7 +229,7 @@ struct WatchCore {
         for root in repositories.keys where !wanted.contains(root) { drop(root, now: now) }
     }
 
-    private mutating func drop(_ root: String, now: Duration) {
+    mutating func drop(_ root: String, now: Duration) {
         let freed = repositories.removeValue(forKey: root)?.watch == .active
         actions.append(.unwatch(root: root))
         if freed {
@@ -193,33 +263,9 @@ struct WatchCore {
         repositories[root]?.monitor.trigger(.everything, now: now)
     }
 
-    /// What became of the watches.
-    /// - Parameters:
-    ///   - added: some are new, so that what happened before them was not seen.
-    ///   - problem: why the repository can only be polled.
-    mutating func watched(_ root: String, added: [GitPath], problem: String?, now: Duration) {
-        guard repositories[root] != nil else { return }
-        if let problem {
-            if repositories[root]?.watch != .polling(problem) {
-                actions.append(.log("polled every 30 s: \(problem)", root: root))
-            }
-            repositories[root]?.watch = .polling(problem)
-            actions.append(.unwatch(root: root))
-            return
-        }
-        let first = repositories[root]?.watch != .active
-        repositories[root]?.watch = .active
-        if first {
-            repositories[root]?.monitor.trigger(.everything, now: now)
-        } else if !added.isEmpty {
-            repositories[root]?.newDirectories.formUnion(added)
-            repositories[root]?.monitor.trigger(.changed(added), now: now)
-        }
-    }
-
     // MARK: The worker
 
-    private mutating func request(_ request: WorkerRequest, now: Duration) {
+    mutating func request(_ request: WorkerRequest, now: Duration) {
         guard let admitted = worker.admit(request, now: now) else {
             if request.kind != .forget { deferred.append(request) }
             return
@@ -228,145 +274,52 @@ struct WatchCore {
         actions.append(.send(admitted))
     }
 
-    mutating func workerStarted() { worker.started() }
-
-    /// - Parameter crashed: by a signal of its own making.
-    mutating func workerEnded(crashed: Bool, orderly: Bool, now: Duration) {
-        let loss = worker.ended(crashed: crashed, orderly: orderly, now: now)
-        if !orderly { crashCount += 1 }
-        if let blamed = loss.blamed { repositories[blamed]?.crashes += 1 }
-        for lost in loss.owed {
-            switch lost.kind {
-            case .scan: repositories[lost.root]?.monitor.lost(at: loss.restart)
-            case .directories:
-                repositories[lost.root]?.isListing = false
-                repositories[lost.root]?.listAll = true
-            case .resolve: if resolutions[lost.root] == .asked { deferred.append(lost) }
-            case .forget: break
-            }
-        }
-    }
-
-    mutating func received(_ reply: WorkerReply, now: Duration) {
-        guard let request = worker.answered(reply) else { return }
-        switch (request.kind, reply.body) {
-        case (.resolve, .resolved(let root)):
-            guard resolutions[request.root] == .asked else { return }
-            resolutions[request.root] = root.map { .root($0) } ?? Resolution.none
-            let isStale = askAgain.remove(request.root) != nil
-            guard let root else {
-                if isStale { renew(request.root, now: now) }
-                return
-            }
-            let isNew = repositories[root] == nil
-            ensure(root, now: now)
-            if !isNew, let entry = repositories[root]?.entry {
-                for session in watchers(of: root) { actions.append(.offer(session, entry)) }
-            }
-        case (.scan, let body): scanned(request.root, body, now: now)
-        case (.directories, .directories(let directories, let git, let complete)):
-            repositories[request.root]?.isListing = false
-            guard repositories[request.root] != nil else { return }
-            if complete {
-                actions.append(
-                    .watch(root: request.root, directories: directories, git: git, adding: !request.paths.isEmpty))
-            } else {
-                watched(
-                    request.root, added: [],
-                    problem: "more than \(GitWatchLimits.watchesPerRepository) directories", now: now)
-            }
-        case (.directories, _): repositories[request.root]?.isListing = false
-        default: break
-        }
-    }
-
-    private mutating func scanned(_ root: String, _ body: WorkerReply.Body, now: Duration) {
-        guard repositories[root] != nil else { return }
-        scanCount += 1
-        repositories[root]?.scans += 1
-        var entry: EncodedEntry?
-        switch body {
-        case .snapshot(let snapshot, let byCLI):
-            let fresh = EncodedEntry(root: root, snapshot)
-            entry = fresh
-            repositories[root]?.entry = fresh
-            repositories[root]?.byCLI = byCLI
-            repositories[root]?.saidErrors = []
-        case .unchanged: entry = repositories[root]?.entry
-        case .failed(let error):
-            switch error.code {
-            case .gone:
-                guard repositories[root]?.monitor.isTriggered == true else { return removed(root, now: now) }
-                // Something happened since this scan began, such as another repository put in its place, which
-                // nobody would look for once it is forgotten: the scan that is due tells.
-                repositories[root]?.monitor.finished()
-                return
-            case .transient: repositories[root]?.monitor.failedInPassing(now: now)
-            case .needsCLI, .refused, .failed:
-                if repositories[root]?.saidErrors.insert(error.description).inserted == true {
-                    actions.append(.log(error.description, root: root))
-                    for session in watchers(of: root) {
-                        actions.append(.fail(session, "\(root): \(error.description)"))
-                    }
-                }
-            }
-        case .started, .resolved, .directories: break
-        }
-        repositories[root]?.monitor.finished()
-        for session in watchers(of: root) { actions.append(.offer(session, entry)) }
-        list(root, now: now)
-    }
-
-    /// Asks for the directories to watch, if that is due.
-    private mutating func list(_ root: String, now: Duration) {
-        guard var repository = repositories[root], !repository.isListing else { return }
-        if case .polling = repository.watch { return }
-        guard repository.listAll || !repository.newDirectories.isEmpty else { return }
-        let paths = repository.listAll ? [] : repository.newDirectories.sorted { $0.lexicographicallyPrecedes($1) }
-        repository.listAll = false
-        repository.newDirectories = []
-        repository.isListing = true
-        if repository.watch == .none { repository.watch = .asked }
-        repositories[root] = repository
-        request(WorkerRequest(id: 0, kind: .directories, root: root, paths: paths), now: now)
-    }
-
-    private mutating func removed(_ root: String, now: Duration) {
-        for session in watchers(of: root) { actions.append(.offer(session, EncodedEntry(removed: root))) }
-        for (path, resolution) in resolutions where resolution == .root(root) { resolutions[path] = Resolution.none }
-        drop(root, now: now)
-    }
-
     // MARK: Time
 
     /// Does what is due.
     mutating func tick(now: Duration) {
-        if !deferred.isEmpty, worker.isUp || worker.notBefore <= now {
+        giveUpOverdue(now: now)
+        if worker.isUp || worker.notBefore <= now {
             let waiting = deferred
             deferred = []
             for one in waiting { request(one, now: now) }
+            for root in repositories.keys.sorted() where repositories[root]?.hang == nil { scan(root, now: now) }
+            // Last in order, what may hang again.
+            if mayHang { retryHung(now: now) }
         }
-        for root in repositories.keys.sorted() {
-            guard worker.isUp || worker.notBefore <= now, let scan = repositories[root]?.monitor.start(now: now),
-                let repository = repositories[root]
-            else { continue }
-            request(
-                WorkerRequest(
-                    id: 0, kind: .scan, root: root, full: scan.full,
-                    avoidsLibgit: repository.crashes >= GitWatchLimits.crashesPerRepository,
-                    hasSnapshot: repository.entry != nil, paths: scan.paths), now: now)
-        }
-        if worker.isUp, worker.isOverdue(now: now) || isIdle(now: now) || isWorkerIdle(now: now) {
-            actions.append(.stopWorker)
-        }
+        sendFirstMessages(now: now)
+        if worker.isUp, isIdle(now: now) || isWorkerIdle(now: now) { stopWorker(now: now) }
     }
+
+    private mutating func scan(_ root: String, now: Duration) {
+        guard let scan = repositories[root]?.monitor.start(now: now), let repository = repositories[root] else {
+            return
+        }
+        request(
+            WorkerRequest(
+                id: 0, kind: .scan, root: root, full: scan.full,
+                avoidsLibgit: repository.crashes >= GitWatchLimits.crashesPerRepository,
+                hasSnapshot: repository.entry != nil, paths: scan.paths), now: now)
+    }
+
+    private mutating func retryHung(now: Duration) {
+        for (path, hang) in hungPaths.sorted(by: { $0.key < $1.key })
+        where resolutions[path] == .hung && hang.retryAt <= now {
+            resolutions[path] = nil
+            resolve(path, now: now)
+        }
+        for root in repositories.keys.sorted() where repositories[root]?.hang != nil { scan(root, now: now) }
+    }
+
+    /// Whether another worker may come to hang.
+    private var mayHang: Bool { dyingWorkers < GitWatchLimits.dyingWorkers }
 
     private func isWorkerIdle(now: Duration) -> Bool {
         repositories.isEmpty && worker.owed.isEmpty && now >= lastUse + idleTime
     }
 
     private func isIdle(now: Duration) -> Bool {
-        sessions.isEmpty && now >= idleSince + idleTime
+        connections.isEmpty && now >= idleSince + idleTime
     }
 
     /// Nothing left to do: the thread may end.
@@ -374,13 +327,32 @@ struct WatchCore {
 
     /// When ``tick(now:)`` is due; nil: not before something happens.
     func deadline(now: Duration) -> Duration? {
-        var all = repositories.values.compactMap(\.monitor.deadline)
+        var all = repositories.values.filter { mayHang || $0.hang == nil }.compactMap(\.monitor.deadline)
+        if mayHang { all += hungPaths.filter { resolutions[$0.key] == .hung }.map(\.value.retryAt) }
         if !worker.isUp { all = all.map { max($0, worker.notBefore) } }
-        if let owed = worker.deadline { all.append(owed) }
+        all += connections.values.compactMap(\.firstBy)
+        if let owed = worker.deadline(now: now) { all.append(owed) }
         if !deferred.isEmpty { all.append(worker.notBefore) }
-        if sessions.isEmpty { all.append(idleSince + idleTime) }
+        if connections.isEmpty { all.append(idleSince + idleTime) }
         if worker.isUp, repositories.isEmpty, worker.owed.isEmpty { all.append(lastUse + idleTime) }
         return all.min()
+    }
+
+    /// Has the worker add watches.
+    mutating func addWatches(_ root: String, _ wanted: [GitPath], now: Duration) {
+        request(WorkerRequest(id: 0, kind: .watch, root: root, paths: wanted), now: now)
+    }
+
+    /// Watches that the worker is adding.
+    var watchesUnderWay: Int {
+        worker.owed.values.filter { $0.request.kind == .watch }.reduce(0) { $0 + $1.request.paths.count }
+    }
+
+    // MARK: What others may look at
+
+    /// Repositories and paths whose file systems do not answer.
+    func hanging(now: Duration) -> [String] {
+        worker.slow(now: now).union(hungPaths.keys).union(repositories.filter { $0.value.hang != nil }.keys).sorted()
     }
 
     /// Repositories that are polled, and why.

@@ -25,11 +25,11 @@ package final class WatchSession: Sendable {
         self.wallSeconds = wallSeconds
     }
 
-    /// A repository's state after a scan; nil when the scan gave none.
-    func offer(_ entry: EncodedEntry?) {
+    /// States of repositories after a scan, all in one message where that fits; none when the scan gave none.
+    func offer(_ entries: [EncodedEntry]) {
         let now = wallSeconds()
         wake { state in
-            if let entry {
+            for entry in entries {
                 let known = state.sent[entry.root]
                 // What was never shown need not be taken back.
                 let isNews = !entry.removed || known != nil || state.waiting[entry.root] != nil

@@ -68,8 +68,8 @@ enum CLIListing {
         if ended.errors.contains("dubious ownership") || ended.errors.contains("unsafe repository") {
             return ScanError(.refused, "the repository belongs to another user; see safe.directory in git-config")
         }
-        if ended.errors.contains("not a git repository") { return ScanError(.gone, text) }
-        let passing = [".lock", "index file", "bad signature", "Unable to create"]
+        // Whether it is gone for good is seen without git.
+        let passing = [".lock", "index file", "bad signature", "Unable to create", "not a git repository"]
         return ScanError(passing.contains { ended.errors.contains($0) } ? .transient : .failed, "git: \(text)")
     }
 }

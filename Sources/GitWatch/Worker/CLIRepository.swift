@@ -38,8 +38,15 @@ struct CLIRepository {
             throw CLIListing.failure(parse)
         }
         let facts = Self.facts(settings)
+        var branch = String(decoding: branchName.prefix { $0 != 10 }, as: UTF8.self)
         var base = String(decoding: head.prefix { $0 != 10 }, as: UTF8.self)
-        if base.isEmpty { base = try emptyTree() }
+        if base.isEmpty {
+            // A branch to be; what else names no commit is being written or repaired.
+            guard !branch.isEmpty, access("\(tree.commonDirectory)/\(branch)", F_OK) != 0 else {
+                throw ScanError(.transient, "HEAD of \(tree.root) names no commit at the moment")
+            }
+            base = try emptyTree()
+        }
 
         let inside = try links.filters(command, tree.root)
         let safe = try Self.overrides(facts.filters.union(inside ?? []))
@@ -67,7 +74,6 @@ struct CLIRepository {
         if names.count > GitWatchLimits.untrackedFiles, collector.total <= GitWatchLimits.totalDiffBytes {
             text += DiffText.leftOut(names.count - GitWatchLimits.untrackedFiles)
         }
-        var branch = String(decoding: branchName.prefix { $0 != 10 }, as: UTF8.self)
         if branch.hasPrefix("refs/heads/") { branch = String(branch.dropFirst(11)) }
         return RepositorySnapshot(
             branch: branch, origin: Discovery.withoutCredentials(facts.origin), diff: text)

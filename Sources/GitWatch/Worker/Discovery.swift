@@ -1,3 +1,4 @@
+import AgentCore
 import Glibc
 
 /// Where a work tree and its git directories are.
@@ -38,45 +39,94 @@ enum Discovery {
         }
     }
 
-    /// The work tree whose root this is.
+    /// The work tree whose root this is; nil where there is none, or none that is whole.
     static func workTree(at root: String) -> WorkTree? {
-        let dot = root == "/" ? "/.git" : "\(root)/.git"
-        var info = stat()
-        guard lstat(dot, &info) == 0 else { return nil }
-        var git = dot
-        if info.st_mode & S_IFMT == S_IFREG {
-            guard let text = smallFile(dot), text.hasPrefix("gitdir:") else { return nil }
-            let target = trimmed(text.dropFirst(7))
-            git = target.hasPrefix("/") ? target : "\(root)/\(target)"
+        guard let git = gitDirectory(at: root), let resolved = realPath(git), isGitDirectory(resolved) else {
+            return nil
         }
-        guard let resolved = realPath(git), isGitDirectory(resolved) else { return nil }
         var common = resolved
-        if let text = smallFile("\(resolved)/commondir") {
+        var own = stat()
+        if lstat("\(resolved)/commondir", &own) == 0 {
+            guard let text = smallFile("\(resolved)/commondir") else { return nil }
             let target = trimmed(text[...])
             guard let path = realPath(target.hasPrefix("/") ? target : "\(resolved)/\(target)") else { return nil }
             common = path
         }
-        var own = stat()
-        guard stat(resolved, &own) == 0 else { return nil }
+        var info = stat()
+        guard lstat(dotGit(root), &info) == 0, stat(resolved, &own) == 0 else { return nil }
         return WorkTree(
             root: root, gitDirectory: resolved, commonDirectory: common,
             identity: [UInt64(info.st_dev), UInt64(info.st_ino), UInt64(own.st_dev), UInt64(own.st_ino)])
     }
 
+    /// The work tree of a known root, fit to be scanned: git, which looks further up where it does not like
+    /// what it finds, would take it for the same one, and nothing that it reads would hold it.
+    /// - Throws: ``ScanError``: `.gone` when the root or its git directory is no more; `.transient` when what is
+    ///   there is no whole repository, which somebody may be repairing; `.failed` for a file of git's that is
+    ///   something else.
+    static func scannable(_ root: String) throws(ScanError) -> WorkTree {
+        guard let git = gitDirectory(at: root) else {
+            var info = stat()
+            if lstat(dotGit(root), &info) == 0 { throw ScanError(.transient, "\(dotGit(root)) says nothing") }
+            guard errno == ENOENT || errno == ENOTDIR else {
+                throw ScanError(.transient, "\(dotGit(root)): \(errnoText(errno))")
+            }
+            throw ScanError(.gone, "\(root) is no repository any more")
+        }
+        var info = stat()
+        if stat(git, &info) != 0, errno == ENOENT || errno == ENOTDIR {
+            throw ScanError(.gone, "the git directory \(git) of \(root) is gone")
+        }
+        try GitFiles.check(GitFiles.own.map { "\(git)/\($0)" })
+        guard let tree = workTree(at: root) else {
+            throw ScanError(.transient, "\(git) is no whole git directory at the moment")
+        }
+        let branch = try branch(tree)
+        try GitFiles.check(GitFiles.all(tree, branch: branch))
+        return tree
+    }
+
+    private static func dotGit(_ root: String) -> String { root == "/" ? "/.git" : "\(root)/.git" }
+
+    /// Where `.git` leads, whether or not that exists; nil when there is none, or a file that does not say.
+    private static func gitDirectory(at root: String) -> String? {
+        let dot = dotGit(root)
+        var info = stat()
+        guard lstat(dot, &info) == 0 else { return nil }
+        guard info.st_mode & S_IFMT == S_IFREG else { return dot }
+        guard let text = smallFile(dot), text.hasPrefix("gitdir:") else { return nil }
+        let target = trimmed(text.dropFirst(7))
+        return target.hasPrefix("/") ? target : "\(root)/\(target)"
+    }
+
     /// Whether everything that git asks about (work tree, `.git`, git directory) belongs to us.
     static func isOwn(_ tree: WorkTree) -> Bool {
-        let dot = tree.root == "/" ? "/.git" : "\(tree.root)/.git"
-        return [tree.root, dot, tree.gitDirectory].allSatisfy { path in
+        [tree.root, dotGit(tree.root), tree.gitDirectory].allSatisfy { path in
             var info = stat()
             return lstat(path, &info) == 0 && info.st_uid == geteuid()
         }
     }
 
-    /// The branch of a git directory's HEAD, and whether HEAD is a branch at all.
-    static func branch(_ tree: WorkTree) throws -> String {
-        guard let head = smallFile("\(tree.gitDirectory)/HEAD") else { throw ScanError(.transient, "no HEAD") }
-        guard head.hasPrefix("ref:") else { return "" }
+    /// The branch that HEAD names, "" when it names a commit.
+    /// - Throws: `.transient` when there is no HEAD at the moment, or one that git would not take.
+    static func branch(_ tree: WorkTree) throws(ScanError) -> String {
+        guard let head = smallFile("\(tree.gitDirectory)/HEAD") else {
+            throw ScanError(.transient, "\(tree.gitDirectory) has no HEAD at the moment")
+        }
+        let malformed = ScanError(.transient, "\(tree.gitDirectory)/HEAD names neither a branch nor a commit")
+        guard head.hasPrefix("ref:") else {
+            // The shorter of git's hashes; what follows is no matter to git either.
+            guard head.utf8.prefix(40).count(where: { Character(Unicode.Scalar($0)).isHexDigit }) == 40 else {
+                throw malformed
+            }
+            return ""
+        }
         let name = trimmed(head.dropFirst(4))
+        guard name.hasPrefix("refs/"), !name.hasSuffix("/"), !name.contains(".."),
+            name.unicodeScalars.allSatisfy({
+                $0.value > 32 && $0.value != 127 && !"~^:?*[\\".unicodeScalars.contains($0)
+            })
+        else { throw malformed }
         return name.hasPrefix("refs/heads/") ? String(name.dropFirst(11)) : name
     }
 
@@ -124,15 +174,12 @@ enum Discovery {
         return String(validatingCString: resolved)
     }
 
+    /// The text of a regular file, or a link to one, of at most 64 KiB. What another user may have put in its place
+    /// is neither followed by a read nor waited for.
     static func smallFile(_ path: String) -> String? {
-        var info = stat()
-        guard stat(path, &info) == 0, info.st_mode & S_IFMT == S_IFREG, info.st_size <= 65536,
-            let file = fopen(path, "re")
+        guard case .bytes(let bytes)? = WorkTreeFile.content(path.utf8CString.map { $0 }, limit: 65_536, follow: true)
         else { return nil }
-        defer { fclose(file) }
-        var bytes = [UInt8](repeating: 0, count: Int(info.st_size) + 1)
-        let count = fread(&bytes, 1, bytes.count, file)
-        return String(decoding: bytes.prefix(count), as: UTF8.self)
+        return String(decoding: bytes, as: UTF8.self)
     }
 
     private static func trimmed(_ text: Substring) -> String {

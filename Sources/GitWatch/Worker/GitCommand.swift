@@ -34,8 +34,6 @@ struct GitCommand {
     struct Run {
         var arguments: [String]
         var extra: [String: String] = [:]
-        /// A file that becomes stdin.
-        var input: String?
         /// Gets stdout piece by piece.
         var output: (UnsafeRawBufferPointer) throws -> Void
     }
@@ -54,7 +52,7 @@ struct GitCommand {
     }
 
     /// Runs them side by side in the directory and returns when all have ended.
-    /// - Throws: ``ScanError`` `.refused` without git, `.failed` when one cannot start or takes too long;
+    /// - Throws: ``ScanError`` `.refused` without git, `.failed` when one cannot start, `.hung` when one takes too long;
     ///   what an `output` throws. All are ended then.
     func run(_ runs: [Run], in directory: String) throws -> [Ended] {
         try begin(runs, in: directory).finish()
@@ -104,11 +102,11 @@ struct GitCommand {
 
     /// A run that collects its output, up to ``GitWatchLimits/listingBytes``, for `store`.
     static func collecting(
-        _ arguments: [String], extra: [String: String] = [:], input: String? = nil,
+        _ arguments: [String], extra: [String: String] = [:],
         store: @escaping ([UInt8]) -> Void
     ) -> Run {
         var bytes: [UInt8] = []
-        return Run(arguments: arguments, extra: extra, input: input) { piece in
+        return Run(arguments: arguments, extra: extra) { piece in
             bytes.append(contentsOf: piece)
             guard bytes.count <= GitWatchLimits.listingBytes else {
                 throw ScanError(.failed, "git listed more than \(GitWatchLimits.listingBytes >> 20) MiB of names")
@@ -133,7 +131,7 @@ struct GitCommand {
             if polls.isEmpty { return }
             let left = ContinuousClock.now.duration(to: deadline).components.seconds
             guard left > 0 else {
-                throw ScanError(.failed, "git took longer than \(GitWatchLimits.gitSeconds) s")
+                throw ScanError(.hung, "git took longer than \(GitWatchLimits.gitSeconds) s")
             }
             guard poll(&polls, nfds_t(polls.count), CInt(clamping: left * 1000)) > 0 else { continue }
             for (entry, owner) in zip(polls, owners) where entry.revents != 0 {
@@ -166,10 +164,13 @@ struct GitCommand {
         }
         defer { close(err.1) }
         _ = wa_set_pipe_size(out.1, 256 << 10)
-        let input = wa_open(run.input ?? "/dev/null", O_RDONLY, 0)
+        let input = wa_open("/dev/null", O_RDONLY, 0)
         defer { if input >= 0 { close(input) } }
         var result = wa_spawn_result()
-        let variables = environment.merging(run.extra) { _, new in new }.map { "\($0.key)=\($0.value)" }
+        var all = environment.merging(run.extra) { _, new in new }
+        // Where it finds no repository here, it is not to take one further up for it.
+        if let slash = directory.lastIndex(of: "/") { all["GIT_CEILING_DIRECTORIES"] = String(directory[..<slash]) }
+        let variables = all.map { "\($0.key)=\($0.value)" }
         Self.withCStrings(["git"] + Self.always + run.arguments) { argv in
             Self.withCStrings(variables) { envp in
                 path.withCString { path in
@@ -182,7 +183,8 @@ struct GitCommand {
                         options.stdin_fd = input
                         options.stdout_fd = out.1
                         options.stderr_fd = err.1
-                        wa_spawn(&options, &result)
+                        options.file_mask = -1
+                        wa_spawn_bound(&options, &result)
                     }
                 }
             }
@@ -190,7 +192,9 @@ struct GitCommand {
         guard result.pid > 0 else {
             close(out.0)
             close(err.0)
-            if result.stage == Int32(WA_SPAWN_CHDIR.rawValue) { throw ScanError(.gone, "\(directory) is gone") }
+            if result.stage == Int32(WA_SPAWN_CHDIR.rawValue), [ENOENT, ENOTDIR].contains(result.error) {
+                throw ScanError(.transient, "\(directory) is gone")
+            }
             throw ScanError(.failed, "cannot start \(path): \(errnoText(result.error))")
         }
         return Child(pid: result.pid, out: out.0, err: err.0)

@@ -39,8 +39,8 @@ final class PlainRepository {
 
     /// From the header of the index file.
     private static func indexCount(_ tree: WorkTree) -> Int {
-        let fd = wa_open("\(tree.gitDirectory)/index", O_RDONLY, 0)
-        guard fd >= 0 else { return 0 }
+        let path = "\(tree.gitDirectory)/index".utf8CString.map { $0 }
+        guard let (fd, _) = WorkTreeFile.open(path, follow: true) else { return 0 }
         defer { close(fd) }
         var head = [UInt8](repeating: 0, count: 12)
         guard wa_read(fd, &head, 12) == 12 else { return 0 }

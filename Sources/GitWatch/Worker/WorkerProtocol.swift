@@ -11,6 +11,8 @@ struct WorkerRequest: Sendable, Equatable {
         case directories
         /// Nobody watches the repository any more.
         case forget
+        /// Watch the directories `paths`, each behind a byte that says whose it is (``FileWatches``).
+        case watch
     }
 
     var id: UInt32
@@ -28,8 +30,8 @@ struct WorkerRequest: Sendable, Equatable {
 /// What the worker answers.
 struct WorkerReply: Sendable, Equatable {
     enum Body: Sendable, Equatable {
-        /// libgit2 begins with the request, so that a crash is its fault.
-        case started
+        /// A thread begins with the request; with libgit2, so that a crash is its fault, or without.
+        case started(inLibgit: Bool)
         case resolved(String?)
         case unchanged(byCLI: Bool)
         case snapshot(RepositorySnapshot, byCLI: Bool)
@@ -37,15 +39,18 @@ struct WorkerReply: Sendable, Equatable {
         /// more than may be watched.
         case directories([GitPath], git: [String], complete: Bool)
         case failed(ScanError)
+        /// For each path the watch descriptor, or -errno.
+        case watched([Int32])
 
         static func == (a: Body, b: Body) -> Bool {
             switch (a, b) {
-            case (.started, .started): true
+            case (.started(let a), .started(let b)): a == b
             case (.resolved(let a), .resolved(let b)): a == b
             case (.unchanged(let a), .unchanged(let b)): a == b
             case (.snapshot(let a, let c), .snapshot(let b, let d)): a == b && c == d
             case (.directories(let a, let c, let e), .directories(let b, let d, let f)): a == b && c == d && e == f
             case (.failed(let a), .failed(let b)): a == b && a.description == b.description
+            case (.watched(let a), .watched(let b)): a == b
             default: false
             }
         }
@@ -81,7 +86,9 @@ enum WorkerFrames {
         var out = FrameWriter()
         out.number(reply.id)
         switch reply.body {
-        case .started: out.byte(1)
+        case .started(let inLibgit):
+            out.byte(1)
+            out.byte(inLibgit ? 1 : 0)
         case .resolved(let root):
             out.byte(2)
             out.bytes(Array((root ?? "").utf8))
@@ -103,6 +110,10 @@ enum WorkerFrames {
             out.byte(6)
             out.byte(error.code.rawValue)
             out.bytes(Array(error.description.utf8))
+        case .watched(let descriptors):
+            out.byte(7)
+            out.number(UInt32(truncatingIfNeeded: descriptors.count))
+            for one in descriptors { out.number(UInt32(bitPattern: one)) }
         }
         return out.finished
     }
@@ -113,7 +124,9 @@ enum WorkerFrames {
         guard let id = frame.number(), let kind = frame.byte() else { return nil }
         let body: WorkerReply.Body
         switch kind {
-        case 1: body = .started
+        case 1:
+            guard let inLibgit = frame.byte() else { return nil }
+            body = .started(inLibgit: inLibgit != 0)
         case 2:
             guard let root = frame.bytes() else { return nil }
             body = .resolved(root.isEmpty ? nil : text(root))
@@ -136,6 +149,14 @@ enum WorkerFrames {
                 return nil
             }
             body = .failed(ScanError(code, text(what)))
+        case 7:
+            guard let count = frame.number(), count <= GitWatchLimits.watchesPerRepository else { return nil }
+            var descriptors: [Int32] = []
+            for _ in 0..<count {
+                guard let one = frame.number() else { return nil }
+                descriptors.append(Int32(bitPattern: one))
+            }
+            body = .watched(descriptors)
         default: return nil
         }
         return WorkerReply(id: id, body: body)

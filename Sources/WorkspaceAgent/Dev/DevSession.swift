@@ -86,8 +86,17 @@ struct DevSession {
         if let socket = configuration.agentSocket { lines.append("agent socket   \(socket)") }
         if let socket = configuration.boundarySocket { lines.append("boundary logs  \(socket)") }
         lines.append("daemon log     \(configuration.logDirectory)/workspace-agent.log")
-        lines += ["", "Try in another terminal:"] + examples.map { "  \($0)" } + ["", "Ctrl-C ends it.", ""]
+        lines +=
+            ["", "Try in another terminal:"] + examples.map { "  \($0)" } + [""] + pathHint + ["Ctrl-C ends it.", ""]
         return lines
+    }
+
+    /// How the terminal finds this program by its name; none where it does already.
+    private var pathHint: [String] {
+        let directory = parentDirectory(of: ThisProgram.path)
+        let places = (ProcessEnvironment.current["PATH"] ?? "").split(separator: ":")
+        guard !places.contains(where: { $0 == directory }) else { return [] }
+        return ["Put workspace-agent on the PATH there:", "  export PATH=\(shellQuoted(directory)):\"$PATH\"", ""]
     }
 
     private var examples: [String] {

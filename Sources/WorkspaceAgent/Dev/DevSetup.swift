@@ -16,9 +16,7 @@ struct DevSetup: Sendable {
         // Within a workspace these speak of its real agent, and so would its children's.
         let environment = environment.filter { !$0.key.hasPrefix("CODER_AGENT_") }
         var configuration = try AgentConfiguration(command, environment: environment)
-        if command.stateDir == nil, environment["WORKSPACE_AGENT_STATE_DIR"] == nil {
-            configuration.stateDirectory += "/dev"
-        }
+        if (command.stateDir ?? "").isEmpty { configuration.stateDirectory = Self.stateDirectory(environment) }
         let directory = configuration.stateDirectory
         if command.httpSocket == nil, environment["WORKSPACE_AGENT_HTTP_SOCKET"] == nil {
             configuration.httpSocket = "\(directory)/http.sock"
@@ -50,6 +48,12 @@ struct DevSetup: Sendable {
         }
         tokenFile = "\(directory)/control-plane.token"
         self.configuration = configuration
+    }
+
+    /// Where `dev` keeps everything unless a flag names another place.
+    static func stateDirectory(_ environment: [String: String]) -> String {
+        if let named = environment["WORKSPACE_AGENT_STATE_DIR"], !named.isEmpty { return named }
+        return "\(AgentConfiguration.defaultStateDirectory(environment))/dev"
     }
 
     /// What the demonstration's app is asked for: the daemon's own API. A 401 is a sign of health, too.

@@ -52,7 +52,16 @@ import Testing
         #expect(try await message().contains("larger"))
         unlink(path)
         mkdir(path, 0o700)
-        #expect(try await message().contains("directory"))
+        #expect(try await message().contains("is a directory"))
+        rmdir(path)
+        mkfifo(path, 0o600)
+        #expect(try await message().contains("is a named pipe"))
+        unlink(path)
+        if geteuid() == 0 {
+            try write("planted")
+            chown(path, 65_534, 65_534)
+            #expect(try await message().contains("belongs to uid 65534"))
+        }
     }
 
     private struct Warnings: LogHandler {

@@ -1,12 +1,11 @@
 import AgentCore
 import AgentProto
 import AgentTestSupport
-import AsyncHTTPClient
 import FoundationEssentials
 import NIOCore
-import NIOHTTP1
 import NIOPosix
 import SwiftProtobuf
+import Synchronization
 import Testing
 
 @testable import ControlPlane
@@ -113,7 +112,9 @@ private func app(
             }
         }
         #expect(updates() == ["a healthy", "b unhealthy"])
-        #expect(answers.asked.withLock { $0.count { $0.hasSuffix("a") } } == 4)
+        #expect(answers.asked.withLock { $0.count { $0.url.hasSuffix("a") } } == 4)
+        // The interval less a millisecond.
+        #expect(Set(answers.asked.withLock { $0.map(\.limit) }) == [.milliseconds(4_999), .milliseconds(999)])
         // The answer to the next report is lost with the connection.
         server.plan.withLock {
             $0.call = { $0.method == "BatchUpdateAppHealths" && $0.connection == 1 ? .drop(taken: false) : .answer }
@@ -129,41 +130,74 @@ private func app(
 }
 
 /// Real HTTP.
-@Suite struct HTTPAppProberTests {
-    private final class Answer: ChannelInboundHandler, Sendable {
-        typealias InboundIn = HTTPServerRequestPart
-        typealias OutboundOut = HTTPServerResponsePart
-        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-            guard case .head(let head) = unwrapInboundIn(data) else { return }
-            guard let code = Int(head.uri.dropFirst()) else { return context.close(promise: nil) }
-            var answer = HTTPResponseHead(version: .http1_1, status: .init(statusCode: code))
-            answer.headers.add(name: "content-length", value: "0")
-            if code == 302 { answer.headers.add(name: "location", value: "/500") }
-            context.write(wrapOutboundOut(.head(answer)), promise: nil)
-            context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
-        }
-    }
+@Suite(.timeLimit(.minutes(2))) struct HTTPAppProberTests {
+    private let prober = HTTPAppProber(group: MultiThreadedEventLoopGroup.singleton, pool: DialTest.pool)
 
     @Test func below500IsHealthy() async throws {
-        let group = MultiThreadedEventLoopGroup.singleton
-        let server = try await ServerBootstrap(group: group)
-            .childChannelInitializer { channel in
-                channel.pipeline.configureHTTPServerPipeline().flatMap { channel.pipeline.addHandler(Answer()) }
-            }.bind(host: "127.0.0.1", port: 0).get()
-        let port = server.localAddress?.port ?? 0
-        let client = HTTPClient(
-            eventLoopGroupProvider: .shared(group), configuration: HTTPAppProber.clientConfiguration)
-        let prober = HTTPAppProber(client: client)
+        let app = try await StandIn { request, connection in
+            guard let code = Int(request.uri.dropFirst()) else { return connection.close() }
+            connection.answer(code, code == 302 ? "" : "a body", code == 302 ? ["Location: /500"] : [])
+        }
         for (path, healthy) in [
             ("200", true), ("302", true), ("404", true), ("499", true), ("500", false), ("503", false),
             ("close", false),
         ] {
-            #expect(await prober.isHealthy("http://127.0.0.1:\(port)/\(path)") == healthy, "\(path)")
+            let url = "http://127.0.0.1:\(app.port)/\(path)"
+            #expect(await prober.isHealthy(url, within: .seconds(60)) == healthy, "\(path)")
         }
-        for url in ["", "nonsense", "file:///etc/passwd", "http://127.0.0.1:1/", "http://", "unix:/x"] {
-            #expect(await prober.isHealthy(url) == false, "\(url)")
+        #expect(app.requests.map(\.uri).last == "/close", "no redirect is followed")
+        await app.stop()
+    }
+
+    /// However long there is to answer: a refused connection is not tried again.
+    @Test(arguments: [
+        "", "nonsense", "file:///etc/passwd", "http://127.0.0.1:1/", "https://127.0.0.1:1/", "http://", "unix:/x",
+        "http://127.0.0.1:99999/", "http://a host/",
+    ]) func whatIsNotThereIsNotHealthy(_ url: String) async {
+        #expect(await prober.isHealthy(url, within: .seconds(86_400)) == false)
+    }
+
+    @Test func theWholeAddressIsAsked() async throws {
+        let app = try await StandIn { request, connection in connection.answer(200) }
+        for path in ["", "?a=b", "/", "/x/?a=b c#d", "/\u{fc}"] {
+            #expect(await prober.isHealthy("http://localhost:\(app.port)\(path)", within: .seconds(60)), "\(path)")
         }
-        try await server.close()
-        try await client.shutdown()
+        #expect(app.requests.map(\.uri) == ["/", "/?a=b", "/", "/x/?a=b%20c", "/%C3%BC"])
+        #expect(app.requests.first?.headers["host"] == ["localhost:\(app.port)"])
+        await app.stop()
+    }
+
+    /// One that an earlier time left open may be dead without our knowing.
+    @Test func eachTimeHasAConnectionOfItsOwn() async throws {
+        let connections = Mutex(0)
+        let app = try await StandIn { _ in
+            connections.withLock { $0 += 1 }
+            return false
+        } _: { _, connection in
+            connection.answer(200)
+        }
+        for count in 1...3 {
+            #expect(await prober.isHealthy("http://127.0.0.1:\(app.port)/", within: .seconds(60)))
+            #expect(connections.withLock { $0 } == count)
+        }
+        await app.stop()
+    }
+
+    /// It is left at its time, and at once when its caller is cancelled; the connection closes.
+    @Test func anAppThatNeverAnswersIsLeft() async throws {
+        let (asked, closed) = (Wakeup(), Wakeup())
+        let app = try await StandIn { request, connection in
+            connection.channel.closeFuture.whenComplete { _ in closed.signal() }
+            asked.signal()
+        }
+        let url = "http://127.0.0.1:\(app.port)/"
+        #expect(await prober.isHealthy(url, within: .milliseconds(50)) == false)
+        let prober = prober
+        let task = Task { await prober.isHealthy(url, within: .seconds(86_400)) }
+        try await asked.wait()
+        task.cancel()
+        #expect(await task.value == false)
+        try await closed.wait()
+        await app.stop()
     }
 }

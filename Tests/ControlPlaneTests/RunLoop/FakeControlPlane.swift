@@ -231,10 +231,10 @@ struct FakeProber: AppProber {
     let healthy = AnswerBox()
     final class AnswerBox: Sendable {
         let answers = Mutex<[String: Bool]>([:])
-        let asked = Mutex<[String]>([])
+        let asked = Mutex<[(url: String, limit: Duration)]>([])
     }
-    func isHealthy(_ url: String) async -> Bool {
-        healthy.asked.withLock { $0.append(url) }
+    func isHealthy(_ url: String, within limit: Duration) async -> Bool {
+        healthy.asked.withLock { $0.append((url, limit)) }
         return healthy.answers.withLock { $0[url] ?? true }
     }
 }

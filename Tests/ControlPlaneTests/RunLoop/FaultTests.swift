@@ -7,7 +7,7 @@ import Testing
 
 @testable import ControlPlane
 
-private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.created, .starting, .ready]
+private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.starting, .ready]
 
 /// Each method that fails, hangs or is not there.
 @Suite struct FaultTests {
@@ -134,11 +134,11 @@ private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.created, .starting, 
             let whole = deduplicated(server.acknowledged)
             #expect(Array(upToReady.prefix(whole.count)) == whole)
             let history = life.life.lifecycle.history
-            try simulation.run("ready") { history.read(\.acknowledged) == 3 }
+            try simulation.run("ready") { history.read(\.acknowledged) == upToReady.count }
             faults.withLock { $0 = 0 }
             server.plan.withLock { $0.dial = { _ in .connect } }
             #expect(try life.shutdown())
-            #expect(history.read(\.acknowledged) == 5)
+            #expect(history.read(\.acknowledged) == upToReady.count + 2)
             #expect(deduplicated(server.acknowledged) == upToReady + [.shuttingDown, .off])
             #expect(life.duties.counts.starts == 1)
             // On the wire a state may come twice, when its answer was lost, but never out of order.
@@ -147,7 +147,6 @@ private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.created, .starting, 
                 Double($0.seconds) + Double($0.nanos) / 1e9
             }
             #expect(times == times.sorted())
-            if let created = times.first { #expect(created == 1_800_000_000) }
         }
     }
 

@@ -7,11 +7,11 @@ import Testing
     typealias State = Coder_Agent_V2_Lifecycle.State
 
     private static let paths: [[State]] = [
-        [.created, .starting, .ready, .shuttingDown, .off],
-        [.created, .starting, .startTimeout, .shuttingDown, .shutdownTimeout],
-        [.created, .starting, .startError, .shuttingDown, .shutdownError],
-        [.created, .starting, .shuttingDown, .off],
-        [.created, .shuttingDown, .off],
+        [.starting, .ready, .shuttingDown, .off],
+        [.starting, .startTimeout, .shuttingDown, .shutdownTimeout],
+        [.starting, .startError, .shuttingDown, .shutdownError],
+        [.starting, .shuttingDown, .off],
+        [.shuttingDown, .off],
     ]
 
     @Test(arguments: paths) func legalPathsAreTaken(_ path: [State]) {
@@ -28,15 +28,15 @@ import Testing
             for b in states {
                 for c in states {
                     var history = LifecycleHistory()
-                    for state in [.created, a, b, c, a, b, c, .shuttingDown, .off, .ready, .starting] {
+                    for state in [a, b, c, a, b, c, .shuttingDown, .off, .ready, .starting] {
                         _ = history.record(state, at: .init())
                     }
                     let kept = history.entries.map(\.state)
-                    #expect(kept.count <= 5)
+                    #expect(kept.count <= 4)
                     #expect(Set(kept).count == kept.count)
                     let ends: Set<State> = [.off, .shutdownTimeout, .shutdownError]
                     let middles: Set<State> = [.ready, .startTimeout, .startError]
-                    for (before, after) in zip(kept, kept.dropFirst()) {
+                    for (before, after) in zip([.created] + kept, kept) {
                         let legal =
                             after == .starting && before == .created || middles.contains(after) && before == .starting
                             || after == .shuttingDown && before != .shuttingDown && !ends.contains(before)
@@ -51,7 +51,10 @@ import Testing
     @Test func onlyTheNextIsAcknowledged() {
         var history = LifecycleHistory()
         #expect(history.next == nil)
-        for (second, state) in [State.created, .starting, .ready].enumerated() {
+        #expect(history.current == .created)
+        let isReported = history.record(.created, at: .init())
+        #expect(!isReported)
+        for (second, state) in [State.starting, .ready, .shuttingDown].enumerated() {
             _ = history.record(state, at: .init(seconds: Int64(second)))
         }
         let all = history.entries

@@ -7,7 +7,7 @@ import Testing
 
 @testable import ControlPlane
 
-private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.created, .starting, .ready]
+private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.starting, .ready]
 private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder.example")
 
 @Suite struct LinkTests {

@@ -10,7 +10,7 @@ import Testing
 @testable import ControlPlane
 
 private typealias State = Coder_Agent_V2_Lifecycle.State
-private let upToReady: [State] = [.created, .starting, .ready]
+private let upToReady: [State] = [.starting, .ready]
 private let down = ControlPlaneError(.unreachable, "down")
 
 @Suite struct ShutdownTests {
@@ -73,7 +73,7 @@ private let down = ControlPlaneError(.unreachable, "down")
     func saysHowTheStartScriptsEnded(_ outcome: ScriptOutcome, _ state: Coder_Agent_V2_Lifecycle.State) throws {
         let simulation = Simulation()
         let life = Life(simulation, FakeControlPlane(simulation), duties: FakeDuties(simulation, start: outcome))
-        try simulation.run("started") { life.server.acknowledged == [.created, .starting, state] }
+        try simulation.run("started") { life.server.acknowledged == [.starting, state] }
         #expect(life.duties.counts.crons == 1)
     }
 
@@ -81,11 +81,11 @@ private let down = ControlPlaneError(.unreachable, "down")
         let simulation = Simulation()
         let life = Life(
             simulation, FakeControlPlane(simulation), duties: FakeDuties(simulation, startTakes: .seconds(1_000)))
-        try simulation.run("starting") { life.server.acknowledged == [.created, .starting] }
+        try simulation.run("starting") { life.server.acknowledged == [.starting] }
         let began = simulation.now
         #expect(try life.shutdown())
         #expect(simulation.now - began < .seconds(1))
-        #expect(life.server.states == [.created, .starting, .shuttingDown, .off])
+        #expect(life.server.states == [.starting, .shuttingDown, .off])
         #expect(life.duties.counts.startsEnded == 1 && life.duties.counts.crons == 0)
     }
 
@@ -290,7 +290,7 @@ extension ShutdownTests {
         #expect(try simulation.run("shutdown") { await agent.shutdown() })
         #expect(agent.delivered == true)
         #expect(server.states == whole + whole + whole)
-        #expect(order.withLock { $0 } == ["stop 13", "close 15"])
+        #expect(order.withLock { $0 } == ["stop 10", "close 12"])
         #expect(try simulation.run("end") { (try? await run.value) != nil })
     }
 

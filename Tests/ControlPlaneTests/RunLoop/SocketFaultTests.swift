@@ -55,7 +55,7 @@ private typealias State = Coder_Agent_V2_Lifecycle.State
             $0.statesOnce.last == .ready && $0.linesOnce.last == "last"
                 && !$0.requests(AgentAPI.scriptCompleted).isEmpty
         }
-        #expect(ready.statesOnce == [.created, .starting, .ready])
+        #expect(ready.statesOnce == [.starting, .ready])
         // One connection is left of them all, with its two ends at the proxy.
         try await eventually("the others are gone: \(life.sockets())") {
             // The last cut may still come, and a connection after it.
@@ -69,7 +69,7 @@ private typealias State = Coder_Agent_V2_Lifecycle.State
         #expect(readTextFile("\(life.fixture.home)/runs") == "run\n")
         #expect(try await life.end())
         let over = life.recording
-        #expect(over.statesOnce == [.created, .starting, .ready, .shuttingDown, .off])
+        #expect(over.statesOnce == [.starting, .ready, .shuttingDown, .off])
         #expect(over.linesOnce == written)
         #expect(over.requests(AgentAPI.scriptCompleted).map(\.timing.exitCode).allSatisfy { $0 == 0 })
         #expect(over.refusals.isEmpty, "\(over.refusals)")
