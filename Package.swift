@@ -137,11 +137,35 @@ let package = Package(
             swiftSettings: strict
         ),
         .target(
+            name: "ControlPlaneAPI",
+            dependencies: [
+                "AgentCore",
+                "AgentProto",
+                "DRPC",
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            swiftSettings: strict
+        ),
+        .target(
+            name: "WorkspaceScripts",
+            dependencies: [
+                "AgentCore",
+                "AgentProto",
+                "ControlPlaneAPI",
+                "DRPC",
+                .product(name: "DequeModule", package: "swift-collections"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            swiftSettings: strict
+        ),
+        .target(
             name: "ControlPlane",
             dependencies: [
                 "AgentCore",
                 "AgentProto",
                 "CPlatform",
+                "ControlPlaneAPI",
                 "DRPC",
                 "WebSockets",
                 "Yamux",
@@ -163,7 +187,7 @@ let package = Package(
             dependencies: [
                 "AgentCore",
                 "AgentProto",
-                "ControlPlane",
+                "ControlPlaneAPI",
                 "DRPC",
                 "WebSockets",
                 "Yamux",
@@ -186,6 +210,7 @@ let package = Package(
                 "AgentProto",
                 "CPlatform",
                 "CSQLite",
+                "ControlPlaneAPI",
                 "DRPC",
                 .product(name: "DequeModule", package: "swift-collections"),
                 .product(name: "Logging", package: "swift-log"),
@@ -245,9 +270,9 @@ let package = Package(
                 "GitWatch",
                 "CPlatform",
                 "ControlPlane",
+                "ControlPlaneAPI",
                 "ControlPlaneSimulator",
-                "DRPC",
-                .product(name: "AsyncHTTPClient", package: "async-http-client"),
+                "WorkspaceScripts",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Metrics", package: "swift-metrics"),
                 .product(name: "Logging", package: "swift-log"),
@@ -259,7 +284,7 @@ let package = Package(
         ),
         .target(
             name: "AgentTestSupport",
-            dependencies: ["CPlatform"],
+            dependencies: ["CPlatform", .product(name: "Logging", package: "swift-log")],
             path: "Tests/AgentTestSupport",
             swiftSettings: strict
         ),
@@ -299,8 +324,7 @@ let package = Package(
             name: "IntegrationTests",
             dependencies: [
                 "AgentCore", "AgentProto", "AgentSocket", "AgentTestSupport", "BoundaryLog", "CPlatform",
-                "ControlPlane",
-                "ControlPlaneSimulator", "DRPC", "WorkspaceAgent",
+                "ControlPlaneAPI", "ControlPlaneSimulator", "DRPC", "WorkspaceAgent",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
@@ -345,6 +369,7 @@ let package = Package(
                 "AgentTestSupport",
                 "CPlatform",
                 "ControlPlane",
+                "ControlPlaneAPI",
                 "ControlPlaneSimulator",
                 "DRPC",
                 "WebSockets",
@@ -359,6 +384,46 @@ let package = Package(
             swiftSettings: strict
         ),
         .testTarget(
+            name: "ControlPlaneSimulatorTests",
+            dependencies: [
+                "AgentCore",
+                "AgentProto",
+                "AgentTestSupport",
+                "ControlPlaneAPI",
+                "ControlPlaneSimulator",
+                "DRPC",
+                "WebSockets",
+                "Yamux",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "WorkspaceScriptsTests",
+            dependencies: [
+                "AgentCore",
+                "AgentProc",
+                "AgentProto",
+                "AgentTestSupport",
+                "CPlatform",
+                // For lives with real sockets and real scripts.
+                "ControlPlane",
+                "ControlPlaneAPI",
+                "ControlPlaneSimulator",
+                "DRPC",
+                "WorkspaceScripts",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            swiftSettings: strict
+        ),
+        .testTarget(
             name: "BoundaryLogTests",
             dependencies: [
                 "AgentCore",
@@ -367,6 +432,8 @@ let package = Package(
                 "BoundaryLog",
                 "CPlatform",
                 "CSQLite",
+                "ControlPlaneAPI",
+                "DRPC",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),

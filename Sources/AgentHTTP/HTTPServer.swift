@@ -21,19 +21,12 @@ public final class HTTPServer: Service {
     private let logger: Logger
     private let executors: [ObjectIdentifier: EventLoopTaskExecutor]
     private let connections: ConnectionRegistry
-    private let onShutdown: @Sendable () -> Void
     private let serving = Mutex(Serving())
 
-    /// - Parameter onShutdown: called once when shutdown begins, first of all: what waits on behalf
-    ///   of a request is to be let go, and nothing new begun.
-    public init(
-        service: HTTPService, group: any EventLoopGroup, logger: Logger,
-        onShutdown: @escaping @Sendable () -> Void = {}
-    ) {
+    public init(service: HTTPService, group: any EventLoopGroup, logger: Logger) {
         self.service = service
         self.group = group
         self.logger = logger
-        self.onShutdown = onShutdown
         connections = ConnectionRegistry(
             gauge: service.connectionsGauge, newcomerGrace: service.limits.newcomerGrace)
         var executors: [ObjectIdentifier: EventLoopTaskExecutor] = [:]
@@ -102,7 +95,6 @@ public final class HTTPServer: Service {
     /// Stops accepting, lets what runs finish for the grace, closes the rest.
     public func stop() async {
         service.beginShutdown()
-        onShutdown()
         let (channels, sockets) = serving.withLock { state in
             defer { state = Serving() }
             return (state.channels, state.sockets)

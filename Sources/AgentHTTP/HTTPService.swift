@@ -58,7 +58,8 @@ public final class HTTPService: Sendable {
     /// Whether shutdown has begun; then every answer closes its connection.
     public var isShuttingDown: Bool { shuttingDown.load(ordering: .relaxed) }
 
-    func beginShutdown() { shuttingDown.store(true, ordering: .relaxed) }
+    /// From now on each answer is the last on its connection.
+    public func beginShutdown() { shuttingDown.store(true, ordering: .relaxed) }
 
     func bodyLimit(of uri: String) -> Int { table.bodyLimit(of: uri) }
 

@@ -1,6 +1,6 @@
 import AgentCore
 import AgentProto
-import ControlPlane
+import ControlPlaneAPI
 import DRPC
 import FoundationEssentials
 import SwiftProtobuf
@@ -37,7 +37,7 @@ package final class AgentService: Sendable {
     }
 
     /// A connection as its calls see it.
-    package struct Link: Sendable {
+    package struct Caller: Sendable {
         /// From 1.
         package var connection: Int
         package var version: APIVersion
@@ -88,10 +88,10 @@ package final class AgentService: Sendable {
     package var logBytes: Int { state.withLock { $0.plane.logBytes } }
 
     /// The rpcs that a connection has; those that its version lacks are unknown to it.
-    package func router(_ link: Link) -> Router {
+    package func router(_ caller: Caller) -> Router {
         var router = Router()
-        add(AgentAPI.getManifest, link, to: &router) { state, _ in Self.manifest(state.configuration) }
-        add(AgentAPI.getServiceBanner, link, to: &router) { state, _ in
+        add(AgentAPI.getManifest, caller, to: &router) { state, _ in Self.manifest(state.configuration) }
+        add(AgentAPI.getServiceBanner, caller, to: &router) { state, _ in
             var banner = Coder_Agent_V2_ServiceBanner()
             if let first = state.configuration.banners.first {
                 banner.enabled = first.enabled
@@ -100,77 +100,77 @@ package final class AgentService: Sendable {
             }
             return banner
         }
-        add(AgentAPI.getAnnouncementBanners, link, to: &router) { state, _ in
+        add(AgentAPI.getAnnouncementBanners, caller, to: &router) { state, _ in
             var response = Coder_Agent_V2_GetAnnouncementBannersResponse()
             response.announcementBanners = state.configuration.banners
             return response
         }
-        addReports(link, to: &router)
-        addScripts(link, to: &router)
-        addResources(link, to: &router)
-        addSubAgents(link, to: &router)
+        addReports(caller, to: &router)
+        addScripts(caller, to: &router)
+        addResources(caller, to: &router)
+        addSubAgents(caller, to: &router)
         return router
     }
 
-    private func addReports(_ link: Link, to router: inout Router) {
-        add(AgentAPI.updateStats, link, to: &router) { state, _ in
+    private func addReports(_ caller: Caller, to router: inout Router) {
+        add(AgentAPI.updateStats, caller, to: &router) { state, _ in
             var response = Coder_Agent_V2_UpdateStatsResponse()
             response.reportInterval = Google_Protobuf_Duration(state.configuration.statsInterval)
             return response
         }
-        add(AgentAPI.updateLifecycle, link, to: &router) { state, request in
-            try state.plane.updateLifecycle(request, connection: link.connection)
+        add(AgentAPI.updateLifecycle, caller, to: &router) { state, request in
+            try state.plane.updateLifecycle(request, connection: caller.connection)
         }
-        add(AgentAPI.batchUpdateAppHealths, link, to: &router) { state, request in
+        add(AgentAPI.batchUpdateAppHealths, caller, to: &router) { state, request in
             try state.plane.updateHealths(request)
             return .init()
         }
-        add(AgentAPI.updateStartup, link, to: &router) { state, request in try state.plane.updateStartup(request) }
-        add(AgentAPI.batchUpdateMetadata, link, to: &router) { state, request in
+        add(AgentAPI.updateStartup, caller, to: &router) { state, request in try state.plane.updateStartup(request) }
+        add(AgentAPI.batchUpdateMetadata, caller, to: &router) { state, request in
             try state.plane.updateMetadata(request)
             return .init()
         }
-        add(AgentAPI.reportConnection, link, to: &router) { state, request in
+        add(AgentAPI.reportConnection, caller, to: &router) { state, request in
             try state.plane.reportConnection(request)
             return .init()
         }
-        add(AgentAPI.reportBoundaryLogs, link, to: &router) { state, request in
+        add(AgentAPI.reportBoundaryLogs, caller, to: &router) { state, request in
             try state.plane.reportBoundaryLogs(request)
             return .init()
         }
-        if link.version.hasAppStatus {
-            add(AgentAPI.updateAppStatus, link, to: &router) { state, request in
+        if caller.version.hasAppStatus {
+            add(AgentAPI.updateAppStatus, caller, to: &router) { state, request in
                 try state.plane.updateAppStatus(request)
                 return .init()
             }
         }
     }
 
-    private func addScripts(_ link: Link, to router: inout Router) {
-        add(AgentAPI.batchCreateLogs, link, to: &router) { state, request in try state.plane.createLogs(request) }
-        add(AgentAPI.scriptCompleted, link, to: &router) { state, request in
+    private func addScripts(_ caller: Caller, to router: inout Router) {
+        add(AgentAPI.batchCreateLogs, caller, to: &router) { state, request in try state.plane.createLogs(request) }
+        add(AgentAPI.scriptCompleted, caller, to: &router) { state, request in
             try state.plane.scriptCompleted(request)
             return .init()
         }
     }
 
-    private func addResources(_ link: Link, to router: inout Router) {
-        add(AgentAPI.getResourcesMonitoringConfiguration, link, to: &router) { state, _ in
+    private func addResources(_ caller: Caller, to router: inout Router) {
+        add(AgentAPI.getResourcesMonitoringConfiguration, caller, to: &router) { state, _ in
             state.configuration.resources
         }
-        add(AgentAPI.pushResourcesMonitoringUsage, link, to: &router) { state, request in
+        add(AgentAPI.pushResourcesMonitoringUsage, caller, to: &router) { state, request in
             try state.plane.pushResources(request, datapoints: state.configuration.resources.config.numDatapoints)
             return .init()
         }
     }
 
-    private func addSubAgents(_ link: Link, to router: inout Router) {
-        add(AgentAPI.createSubAgent, link, to: &router) { state, request in try state.plane.createSubAgent(request) }
-        add(AgentAPI.deleteSubAgent, link, to: &router) { state, request in
+    private func addSubAgents(_ caller: Caller, to router: inout Router) {
+        add(AgentAPI.createSubAgent, caller, to: &router) { state, request in try state.plane.createSubAgent(request) }
+        add(AgentAPI.deleteSubAgent, caller, to: &router) { state, request in
             try state.plane.deleteSubAgent(request)
             return .init()
         }
-        add(AgentAPI.listSubAgents, link, to: &router) { state, _ in
+        add(AgentAPI.listSubAgents, caller, to: &router) { state, _ in
             var response = Coder_Agent_V2_ListSubAgentsResponse()
             response.agents = state.plane.subAgents
             return response
@@ -178,7 +178,7 @@ package final class AgentService: Sendable {
     }
 
     private func add<Request, Response>(
-        _ method: Method<Request, Response>, _ link: Link, to router: inout Router,
+        _ method: Method<Request, Response>, _ caller: Caller, to router: inout Router,
         _ answer: @escaping @Sendable (inout State, Request) throws -> Response
     ) {
         let rpc = rpcName(method)
@@ -186,24 +186,24 @@ package final class AgentService: Sendable {
             let fault = faults.takeCall(rpc)
             switch fault {
             case .fail(let code, let text):
-                recorder.call(rpc: rpc, connection: link.connection, request: request, outcome: .faulted)
+                recorder.call(rpc: rpc, connection: caller.connection, request: request, outcome: .faulted)
                 throw DRPCError(.remote(code), text)
             case .unimplemented:
-                recorder.call(rpc: rpc, connection: link.connection, request: request, outcome: .faulted)
+                recorder.call(rpc: rpc, connection: caller.connection, request: request, outcome: .faulted)
                 throw DRPCError(.remote(DRPCError.unimplementedCode), "Unimplemented")
             case .hang:
-                recorder.call(rpc: rpc, connection: link.connection, request: request, outcome: .faulted)
+                recorder.call(rpc: rpc, connection: caller.connection, request: request, outcome: .faulted)
                 try await Self.hang()
             case .drop(recorded: false):
-                link.cut()
+                caller.cut()
                 try await Self.hang()
             case .drop(recorded: true), .delay, nil:
                 break
             }
-            let result = perform(rpc, link, request, answer)
+            let result = perform(rpc, caller, request, answer)
             if case .delay(let time) = fault { try await clock.sleep(time) }
             if case .drop = fault {
-                link.cut()
+                caller.cut()
                 try await Self.hang()
             }
             return try result.get()
@@ -212,7 +212,7 @@ package final class AgentService: Sendable {
 
     /// Answers and records in one step, so that the record has the order in which calls took effect.
     private func perform<Request: Message, Response>(
-        _ rpc: String, _ link: Link, _ request: Request, _ answer: (inout State, Request) throws -> Response
+        _ rpc: String, _ caller: Caller, _ request: Request, _ answer: (inout State, Request) throws -> Response
     ) -> Result<Response, DRPCError> {
         state.withLock { state in
             let result: Result<Response, DRPCError>
@@ -224,7 +224,7 @@ package final class AgentService: Sendable {
                 outcome = .refused(text)
                 result = .failure(DRPCError(.remote(0), text))
             }
-            recorder.call(rpc: rpc, connection: link.connection, request: request, outcome: outcome)
+            recorder.call(rpc: rpc, connection: caller.connection, request: request, outcome: outcome)
             return result
         }
     }

@@ -1,5 +1,5 @@
 import AgentProto
-import ControlPlane
+import ControlPlaneAPI
 import FoundationEssentials
 import Glibc
 import SwiftProtobuf

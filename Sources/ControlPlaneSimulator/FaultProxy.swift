@@ -36,7 +36,7 @@ package final class FaultProxy: Sendable {
         var address: SocketAddress?
         var pairs: [Int: NIOLoopBound<ProxyPair>] = [:]
         var accepted = 0
-        var settings = ProxySettings()
+        var settings = FaultProxySettings()
         var stopped = false
     }
 
@@ -136,7 +136,7 @@ package final class FaultProxy: Sendable {
         await each { $0.end(reset: false) }
     }
 
-    private func change(_ body: (inout ProxySettings) -> Void) async {
+    private func change(_ body: (inout FaultProxySettings) -> Void) async {
         let settings = state.withLock { state in
             body(&state.settings)
             return state.settings
@@ -187,7 +187,7 @@ package final class FaultProxy: Sendable {
 }
 
 /// What is done to connections.
-struct ProxySettings: Sendable {
+struct FaultProxySettings: Sendable {
     var stalled = false
     var delay = TimeAmount.zero
     var cutAfter: [FaultProxy.Direction: (bytes: Int, reset: Bool)] = [:]
@@ -210,7 +210,7 @@ final class ProxyPair {
 
     private let client: any Channel
     private var server: (any Channel)?
-    private var settings = ProxySettings()
+    private var settings = FaultProxySettings()
     private var ways: [FaultProxy.Direction: Way] = [.toServer: Way(), .toClient: Way()]
     private var ended = false
     private var wasReset = false
@@ -244,7 +244,7 @@ final class ProxyPair {
         pump(.toServer)
     }
 
-    func apply(_ settings: ProxySettings) {
+    func apply(_ settings: FaultProxySettings) {
         for direction in [FaultProxy.Direction.toServer, .toClient] {
             let new = settings.cutAfter[direction]
             let old = self.settings.cutAfter[direction]

@@ -1,5 +1,5 @@
 import AgentCore
-import ControlPlane
+import ControlPlaneAPI
 import FoundationEssentials
 import NIOHTTP1
 

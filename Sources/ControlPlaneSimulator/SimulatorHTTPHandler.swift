@@ -1,4 +1,4 @@
-import ControlPlane
+import ControlPlaneAPI
 import FoundationEssentials
 import NIOCore
 import NIOHTTP1

@@ -1,5 +1,5 @@
 import AgentCore
-import ControlPlane
+import ControlPlaneAPI
 import DRPC
 import FoundationEssentials
 import Glibc
@@ -278,11 +278,11 @@ package final class SimulatorServer: Sendable {
             _ = state.withLock { $0.connections.removeValue(forKey: number) }
             recorder.connection(number, .closed(bound.value.reason))
         }
-        let link = AgentService.Link(connection: number, version: version) {
+        let caller = AgentService.Caller(connection: number, version: version) {
             channel.eventLoop.execute { Self.cut(channel) }
         }
         try SimulatorPipeline.install(
-            on: channel, service: service, link: link, budget: budget, times: configuration.webSocketTimes,
+            on: channel, service: service, caller: caller, budget: budget, times: configuration.webSocketTimes,
             fault: fault, end: end)
     }
 }

@@ -124,7 +124,7 @@ struct GitAskpassCommand: AsyncParsableCommand {
 enum GitLink {
     /// - Throws: ``ControlPlaneError`` for an answer that has not what was asked for; ``CommandFailure`` when
     ///   there is no control plane to ask.
-    static func use<T: Sendable>(_ body: @escaping @Sendable (Link) async throws -> T) async throws -> T {
+    static func use<T: Sendable>(_ body: @escaping @Sendable (ControlPlaneAccess) async throws -> T) async throws -> T {
         let environment = ProcessEnvironment.current
         guard let settings = try LinkSettings(LinkOptions.parse([]), environment) else {
             throw CommandFailure(
@@ -150,7 +150,7 @@ enum GitLink {
 
     private static func use<T: Sendable>(
         _ settings: LinkSettings, _ environment: [String: String],
-        _ body: @escaping @Sendable (Link) async throws -> T
+        _ body: @escaping @Sendable (ControlPlaneAccess) async throws -> T
     ) async throws -> T {
         let configuration = try LinkConfiguration(settings.input(environment))
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
@@ -163,7 +163,7 @@ enum GitLink {
         let runner = CommandLauncher(
             launcher: try Launcher(), reactor: reactor, pool: pool, executor: executor, clock: clock,
             metrics: MetricsRegistry(), logger: logger)
-        let link = Link(
+        let link = ControlPlaneAccess(
             configuration, group: group, pool: pool, clock: clock, runner: runner, environment: environment,
             logger: logger)
         let result: Result<T, any Error>

@@ -92,7 +92,16 @@ public final class DaemonProcess: Sendable {
 
     deinit {
         if ended.withLock({ $0 }) == nil {
-            Self.end(pid)
+            var status: CInt = 0
+            if waitpid(pid, &status, WNOHANG) == pid {
+                // A crash, which the test may have taken for something else.
+                let number = status & 0x7f
+                if number != 0, number != SIGKILL {
+                    print("the daemon died of signal \(number):\n\(log.suffix(8_000))")
+                }
+            } else {
+                Self.end(pid)
+            }
         }
         close(notify)
     }

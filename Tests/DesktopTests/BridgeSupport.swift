@@ -51,9 +51,8 @@ final class DesktopServer: Sendable {
                 }
             }
         }
-        let session = world.session
         let service = HTTPService(routes: routes, metrics: world.metrics, logger: logger)
-        server = HTTPServer(service: service, group: world.group, logger: logger) { session.beginShutdown() }
+        server = HTTPServer(service: service, group: world.group, logger: logger)
         let uid = geteuid()
         try await server.serve(
             try UnixListener.bind(path: socket), policy: AccessPolicy(tokenRule: .none, ownUID: uid))
@@ -70,11 +69,13 @@ final class DesktopServer: Sendable {
         func set(_ server: DesktopServer) { box.withLock { $0 = server } }
     }
 
-    func stop() async { await server.stop() }
-
-    func beginStop() -> Task<Void, Never> {
-        Task(executorPreference: world.executor) { [server] in await server.stop() }
+    /// Ends in the daemon's order: nothing new is begun, then the server stops.
+    func stop() async {
+        world.session.beginShutdown()
+        await server.stop()
     }
+
+    func beginStop() -> Task<Void, Never> { Task(executorPreference: world.executor) { await self.stop() } }
 
     func connect(tcp: Bool = false) throws -> RawConnection {
         tcp ? try RawConnection(port: port, timeout: 60) : try RawConnection(unix: socket, timeout: 60)

@@ -1,5 +1,5 @@
 import AgentTestSupport
-import ControlPlane
+import ControlPlaneAPI
 import ControlPlaneSimulator
 import Foundation
 import Glibc

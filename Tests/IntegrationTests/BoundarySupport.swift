@@ -1,7 +1,7 @@
 import AgentCore
 import AgentProto
 import AgentTestSupport
-import ControlPlane
+import ControlPlaneAPI
 import ControlPlaneSimulator
 import Foundation
 import Glibc

@@ -1,6 +1,6 @@
 import AgentProto
 import AgentTestSupport
-import ControlPlane
+import ControlPlaneAPI
 import FoundationEssentials
 import NIOCore
 import NIOPosix

@@ -1,7 +1,7 @@
 import AgentProto
 import AgentSocket
 import AgentTestSupport
-import ControlPlane
+import ControlPlaneAPI
 import DRPC
 import Foundation
 import Glibc

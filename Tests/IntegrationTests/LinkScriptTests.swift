@@ -1,6 +1,6 @@
 import AgentProto
 import AgentTestSupport
-import ControlPlane
+import ControlPlaneAPI
 import Glibc
 import Testing
 

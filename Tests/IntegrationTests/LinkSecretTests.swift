@@ -1,7 +1,7 @@
 import AgentCore
 import AgentProto
 import AgentTestSupport
-import ControlPlane
+import ControlPlaneAPI
 import Foundation
 import Glibc
 import SwiftProtobuf

@@ -1,7 +1,7 @@
 import AgentCore
 import AgentProto
 import AgentTestSupport
-import ControlPlane
+import ControlPlaneAPI
 import DRPC
 import Foundation
 import NIOCore
@@ -23,6 +23,7 @@ final class LinkWorld: Sendable {
     let directory: TemporaryDirectory
     private let group = MultiThreadedEventLoopGroup.singleton
     private let slot: Slot
+    private let isStopped = Atomic(false)
 
     var recorder: Recorder { server.recorder }
     var faults: Faults { server.faults }
@@ -84,8 +85,16 @@ final class LinkWorld: Sendable {
             wrapper: wrapper, logLevel: logLevel, directory: directory)
     }
 
+    /// A test that did not come to its end has failed: what the daemon logged tells why.
+    deinit {
+        guard !isStopped.load(ordering: .relaxed) else { return }
+        let log = (try? String(contentsOfFile: "\(directory.path)/human.log", encoding: .utf8)) ?? "no log"
+        print("the daemon in \(directory.path) logged last:\n\(log.suffix(8_000))")
+    }
+
     /// Ends proxy and server.
     func stop() async {
+        isStopped.store(true, ordering: .relaxed)
         await proxy?.stop()
         await server.stop()
     }

@@ -1,112 +1,110 @@
+import AgentCore
 import AgentProto
+import ControlPlaneAPI
 import Logging
 import ServiceLifecycle
 
-/// The agent's side of the control plane: one life after the other, until the daemon ends.
+/// The agent's side of the control plane: one session after the other, until the daemon ends.
 ///
-/// It shuts down when its service group does. Put it last in the group: a group ends its services in
-/// reverse order, and the control plane must hear of the end while everything else still works.
+/// Put it first in the service group, so that the connection is the last to end; call ``finish()`` before
+/// anything else ends, so that the control plane hears of the end while everything still works.
 package final class ControlPlaneAgent: Service {
     private struct State: Sendable {
-        var life: AgentLife?
-        var ends = false
+        var session: AgentSession?
+        var isFinishing = false
+        var isClosed = false
         var delivered: Bool?
     }
 
     private let state = Watched(State())
     private let runtime: LinkRuntime
     private let reinit: ReinitWatcher?
-    private let makeLife: @Sendable () async -> AgentLife
-    private let stopAcceptingWork: @Sendable () async -> Void
-    private let closeLocal: @Sendable () async -> Void
+    private let makeSession: @Sendable () async -> AgentSession
 
     /// - Parameters:
     ///   - reinit: nil never starts anew.
-    ///   - stopAcceptingWork: has the local APIs take nothing new; only at the daemon's end.
-    ///   - closeLocal: closes sockets and ends children, after delivery; only at the daemon's end.
-    ///   - makeLife: composes a life with fresh routines. What is to outlive it is captured.
+    ///   - makeSession: composes a session with fresh routines. What is to outlive it is captured.
     package init(
-        runtime: LinkRuntime, reinit: ReinitWatcher?, stopAcceptingWork: @escaping @Sendable () async -> Void = {},
-        closeLocal: @escaping @Sendable () async -> Void = {}, makeLife: @escaping @Sendable () async -> AgentLife
+        runtime: LinkRuntime, reinit: ReinitWatcher?, makeSession: @escaping @Sendable () async -> AgentSession
     ) {
-        (self.runtime, self.reinit, self.makeLife) = (runtime, reinit, makeLife)
-        (self.stopAcceptingWork, self.closeLocal) = (stopAcceptingWork, closeLocal)
+        (self.runtime, self.reinit, self.makeSession) = (runtime, reinit, makeSession)
     }
 
-    /// The life of the moment; nil before the first.
-    package var life: AgentLife? { state.read(\.life) }
+    /// The current session; nil before the first.
+    package var session: AgentSession? { state.read(\.session) }
 
     /// Whether everything was delivered at shutdown; nil before its end. The exit status is 0 when it
     /// was.
     package var delivered: Bool? { state.read(\.delivered) }
 
-    /// Runs until ``shutdown()`` has ended; a graceful shutdown of the service group calls that.
+    /// Runs until a graceful shutdown closes the connection, or the task is cancelled.
     package func run() async throws {
         await withGracefulShutdownHandler {
             await withTaskGroup(of: Void.self) { group in
                 if let reinit { group.addTask { await reinit.run { _ in await self.restart() } } }
-                await lives()
+                await sessions()
                 group.cancelAll()
             }
         } onGracefulShutdown: {
-            Task(executorPreference: self.runtime.executor) { await self.shutdown() }
+            Task(executorPreference: self.runtime.executor) { await self.close() }
         }
     }
 
-    /// Ends the life of the moment in order, and with it ``run()``.
+    /// Ends the current session in order, see ``AgentSession/finish()``; no other begins. Further calls wait
+    /// for the first.
     /// - Returns: whether all was delivered.
-    package func shutdown() async -> Bool {
-        let (first, life) = state.update { state in
-            defer { state.ends = true }
-            return (!state.ends, state.life)
+    @discardableResult package func finish() async -> Bool {
+        let (first, session) = state.update { state in
+            defer { state.isFinishing = true }
+            return (!state.isFinishing, state.session)
         }
         if !first { return (try? await state.first(\.delivered)) ?? false }
-        let delivered: Bool
-        if let life {
-            delivered = await life.shutdown(stopAcceptingWork: stopAcceptingWork, closeLocal: closeLocal)
-        } else {
-            // Before the first life there is nothing to report; what works without it ends all the same.
-            await stopAcceptingWork()
-            await closeLocal()
-            delivered = true
-        }
+        // Before the first session there is nothing to report.
+        let delivered = await session?.finish() ?? true
         state.update { $0.delivered = delivered }
         return delivered
     }
 
-    /// Calls the body with the connection of the moment.
+    /// Calls the body with the current connection.
     /// - Throws: ``ControlPlaneLink/offline`` at once when there is none; what the body throws.
     package func withConnection<T>(_ body: (any AgentConnection) async throws -> T) async throws -> T {
-        guard let life else { throw ControlPlaneLink.offline }
-        return try await life.link.withConnection(body)
+        guard let session else { throw ControlPlaneLink.offline }
+        return try await session.link.withConnection(body)
     }
 
     /// Passes an app's status upward; see ``ControlPlaneLink/updateAppStatus(_:)``.
     package func updateAppStatus(
         _ request: Coder_Agent_V2_UpdateAppStatusRequest
     ) async throws -> Coder_Agent_V2_UpdateAppStatusResponse {
-        guard let life else { throw ControlPlaneLink.offline }
-        return try await life.link.updateAppStatus(request)
+        guard let session else { throw ControlPlaneLink.offline }
+        return try await session.link.updateAppStatus(request)
     }
 
-    private func lives() async {
-        while !Task.isCancelled, !state.read(\.ends) {
-            let life = await makeLife()
-            let ends = state.update { state in
-                if !state.ends { state.life = life }
-                return state.ends
+    private func sessions() async {
+        while !Task.isCancelled, !state.read(\.isFinishing) {
+            let session = await makeSession()
+            let isFinishing = state.update { state in
+                if !state.isFinishing { state.session = session }
+                return state.isFinishing
             }
-            if ends { break }
-            await life.run()
+            if !isFinishing { await session.run() }
         }
-        // Cancelled without a shutdown, nothing is delivered; with one, its answer is awaited.
-        if state.read(\.ends) { _ = try? await state.first(\.delivered) }
+        // A service that ends before its turn has the whole group cancelled.
+        _ = try? await state.first { $0.isClosed ? true : nil }
+    }
+
+    private func close() async {
+        let session = state.update { state in
+            state.isFinishing = true
+            return state.session
+        }
+        await session?.close()
+        state.update { $0.isClosed = true }
     }
 
     private func restart() async {
-        let life = state.read { $0.ends ? nil : $0.life }
-        if let life, await life.shutdown() == false {
-            runtime.logger.warning("starting anew although not everything was delivered")
-        }
+        guard let session = state.read({ $0.isFinishing ? nil : $0.session }) else { return }
+        if await !session.finish() { runtime.logger.warning("starting anew although not everything was delivered") }
+        await session.close()
     }
 }

@@ -36,7 +36,7 @@ package struct ReinitWatcher: Sendable {
     }
 
     /// Returns when the control plane says that this will never be (409), or the task is cancelled.
-    /// - Parameter restart: ends the agent's life and begins another.
+    /// - Parameter restart: ends the agent's session and begins another.
     package func run(restart: @Sendable (ReinitNotice) async -> Void) async {
         var backoff = Backoff()
         var owners = Owners()

@@ -40,19 +40,6 @@ package struct ControlPlaneREST: Sendable {
         package init() {}
     }
 
-    /// That the workspace, a prebuilt one, was claimed.
-    package struct ReinitEvent: Sendable, Equatable {
-        package var workspaceID: String
-        package var reason: String
-        package var ownerID: String
-    }
-
-    package enum ReinitAnswer: Sendable, Equatable {
-        case event(ReinitEvent)
-        /// This workspace will never be reinitialized: do not ask again.
-        case never
-    }
-
     let transport: HTTPTransport
     let tokens: any TokenProvider
     let headers: HeaderSource
@@ -101,9 +88,9 @@ package struct ControlPlaneREST: Sendable {
     }
 
     /// Waits until the workspace is claimed.
-    /// - Throws: ``ControlPlaneError`` for everything after which to ask again, an end of the stream
-    ///   without an event included.
-    package func reinit() async throws -> ReinitAnswer {
+    /// - Throws: ``ControlPlaneError``: `.http(409)` when it never will be, so that it is not asked again; any other
+    ///   code for an attempt to be repeated, an end of the stream without an event included.
+    package func reinit() async throws -> ReinitNotice {
         let uri = "/api/v2/workspaceagents/me/reinit?wait=true"
         let name = "GET \(transport.server)/api/v2/workspaceagents/me/reinit"
         var fields = try await authorized()
@@ -112,10 +99,9 @@ package struct ControlPlaneREST: Sendable {
         let progress = Progress()
         progress.time.withLock { $0 = clock.now() }
         let limit = Duration.nanoseconds(times.longPoll.nanoseconds)
-        let answer: ReinitAnswer? = try await withThrowingTaskGroup(of: ReinitAnswer?.self) { group in
+        let answer: ReinitNotice? = try await withThrowingTaskGroup(of: ReinitNotice?.self) { group in
             group.addTask {
                 try await transport.stream(.GET, uri, headers: headers) { head, chunks in
-                    if head.status == 409 { return .never }
                     guard head.status == 200 else {
                         var body = ByteBuffer()
                         for try await chunk in chunks {
@@ -129,7 +115,7 @@ package struct ControlPlaneREST: Sendable {
                     for try await chunk in chunks {
                         progress.time.withLock { $0 = clock.now() }
                         for event in try reader.read(chunk) {
-                            if let event = try Self.reinitEvent(event, name, sent: headers) { return .event(event) }
+                            if let event = try Self.reinitEvent(event, name, sent: headers) { return event }
                         }
                     }
                     throw ControlPlaneError(.unreachable, "\(name) ended without an event")
@@ -155,7 +141,7 @@ package struct ControlPlaneREST: Sendable {
     /// nil for an event that is not about this.
     static func reinitEvent(
         _ event: ServerSentEventReader.Event, _ name: String, sent: HTTPHeaders = [:]
-    ) throws(ControlPlaneError) -> ReinitEvent? {
+    ) throws(ControlPlaneError) -> ReinitNotice? {
         switch event.name {
         case "message", "data": break
         case "error":
@@ -173,7 +159,7 @@ package struct ControlPlaneREST: Sendable {
         guard let body = try? JSONDecoder().decode(Body.self, from: Data(event.data.utf8)) else {
             throw ControlPlaneError(.protocolViolation, "\(name): an event is not the JSON of a reinitialization")
         }
-        return ReinitEvent(workspaceID: body.workspace_id, reason: body.reason, ownerID: body.owner_id ?? "")
+        return ReinitNotice(workspaceID: body.workspace_id, reason: body.reason, ownerID: body.owner_id ?? "")
     }
 
     private func authorized() async throws -> HTTPHeaders {

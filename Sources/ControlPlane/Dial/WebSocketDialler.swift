@@ -1,4 +1,5 @@
 import AgentCore
+import ControlPlaneAPI
 import Logging
 import NIOCore
 import NIOHTTP1

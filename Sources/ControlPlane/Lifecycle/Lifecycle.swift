@@ -1,4 +1,6 @@
+import AgentCore
 import AgentProto
+import ControlPlaneAPI
 import Logging
 
 /// The lifecycle of one agent life. It begins as CREATED, which the control plane knows by itself.

@@ -1,4 +1,5 @@
 import AgentProto
+import ControlPlaneAPI
 import Logging
 import Synchronization
 

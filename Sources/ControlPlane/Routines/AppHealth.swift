@@ -1,4 +1,6 @@
+import AgentCore
 import AgentProto
+import ControlPlaneAPI
 import FoundationEssentials
 import Logging
 

@@ -1,4 +1,5 @@
 import AgentProto
+import ControlPlaneAPI
 import FoundationEssentials
 
 /// The health of all apps of the workspace (spec: control plane, Metadata, app health, stats).

@@ -1,49 +1,25 @@
+import AgentCore
 import AgentProto
+import ControlPlaneAPI
 import DRPC
 import Logging
-
-/// What the agent does with manifests and scripts. The executable composes it.
-package protocol AgentDuties: Sendable {
-    /// Takes a manifest over: environment, secrets, metadata, cron and so on; no script is run. The
-    /// message still has its secrets and must not be logged.
-    /// - Parameter first: whether it is the first of the agent's life.
-    /// - Returns: the absolute path of the manifest's directory.
-    /// - Throws: when the manifest makes no sense; the connection is torn down.
-    func apply(_ message: Coder_Agent_V2_Manifest, first: Bool) async throws -> String
-
-    /// Runs all start scripts and returns when the last has ended. Cancelling the task ends them.
-    func runStartScripts() async -> ScriptOutcome
-
-    /// Begins with what runs by the calendar. Called once, after the start scripts.
-    func startCron() async
-
-    /// Runs nothing new by the calendar or the manifest; called when shutdown begins.
-    func stop() async
-
-    /// Ends scripts that still run, and returns when they have ended and reported.
-    /// - Parameter all: stop scripts, too.
-    func endScripts(all: Bool) async
-
-    /// Runs all run_on_stop scripts and returns when the last has ended. Cancelling the task ends them.
-    func runStopScripts() async -> ScriptOutcome
-}
 
 /// Fetches the manifest of each connection and hands it over; reports version and directory.
 package struct HandleManifest: Routine {
     package let name = "handle manifest"
     package let atShutdown = RoutineShutdown.stops
-    private let duties: any AgentDuties
+    private let actions: any ManifestActions
     private let appHealth: AppHealthMonitor
     private let startup: Coder_Agent_V2_Startup
     private let runtime: LinkRuntime
-    /// How many manifests this life has taken over.
+    /// How many manifests this session has applied.
     let taken = Watched(0)
 
     /// - Parameter startup: the version and subsystems to report.
     init(
-        duties: any AgentDuties, appHealth: AppHealthMonitor, startup: Coder_Agent_V2_Startup, runtime: LinkRuntime
+        actions: any ManifestActions, appHealth: AppHealthMonitor, startup: Coder_Agent_V2_Startup, runtime: LinkRuntime
     ) {
-        (self.duties, self.appHealth, self.startup, self.runtime) = (duties, appHealth, startup, runtime)
+        (self.actions, self.appHealth, self.startup, self.runtime) = (actions, appHealth, startup, runtime)
     }
 
     package func run(_ connection: any AgentConnection) async throws {
@@ -52,7 +28,7 @@ package struct HandleManifest: Routine {
             throw ControlPlaneError(
                 .manifest, "the manifest has no agent id; is the token one of a workspace agent?")
         }
-        let directory = try await duties.apply(manifest, first: taken.value == 0)
+        let directory = try await actions.apply(manifest)
         appHealth.update(manifest.apps)
         // From here on the start scripts run, whatever becomes of this connection.
         taken.update { $0 += 1 }

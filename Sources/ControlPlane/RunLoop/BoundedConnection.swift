@@ -1,3 +1,4 @@
+import ControlPlaneAPI
 import DRPC
 import SwiftProtobuf
 

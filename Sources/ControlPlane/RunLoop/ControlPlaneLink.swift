@@ -1,5 +1,6 @@
 import AgentCore
 import AgentProto
+import ControlPlaneAPI
 import DRPC
 import Logging
 

@@ -1,3 +1,4 @@
+import ControlPlaneAPI
 import SwiftProtobuf
 
 /// Every bound of the run loop and of the routines beside it, and what happens at it.

@@ -1,4 +1,5 @@
 import AgentCore
+import ControlPlaneAPI
 import FoundationEssentials
 import SwiftProtobuf
 

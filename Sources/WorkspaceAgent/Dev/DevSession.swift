@@ -20,7 +20,7 @@ struct DevSession {
     /// Returns when the daemon has ended in order.
     func run() throws {
         // Another run's token must not be replaced; the daemon takes the lock for good.
-        try StateDirectory.open(setup.configuration).release()
+        try StateDirectory.open(setup.configuration.stateDirectory).release()
         let token = try HTTPToken.make(setup.tokenFile)
         defer { token.remove() }
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)

@@ -7,6 +7,7 @@ import NIOCore
 import NIOPosix
 import NIOSSL
 import Synchronization
+import ControlPlaneAPI
 import Testing
 
 @testable import ControlPlane
@@ -75,8 +76,8 @@ enum DialTest {
     static func link(
         _ configuration: LinkConfiguration, clock: AgentClock = AgentClock(ContinuousClock()),
         logger: Logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
-    ) -> Link {
-        Link(
+    ) -> ControlPlaneAccess {
+        ControlPlaneAccess(
             configuration, group: MultiThreadedEventLoopGroup.singleton, pool: pool, clock: clock,
             runner: ShellRunner(), environment: ["PATH": "/usr/bin:/bin"], logger: logger)
     }

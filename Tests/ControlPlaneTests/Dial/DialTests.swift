@@ -3,6 +3,7 @@ import AgentTestSupport
 import Glibc
 import NIOCore
 import NIOPosix
+import ControlPlaneAPI
 import Testing
 import WebSockets
 

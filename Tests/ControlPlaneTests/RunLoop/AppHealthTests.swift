@@ -6,6 +6,7 @@ import NIOCore
 import NIOPosix
 import SwiftProtobuf
 import Synchronization
+import ControlPlaneAPI
 import Testing
 
 @testable import ControlPlane

@@ -1,5 +1,6 @@
+import AgentCore
 import AgentProto
-import ControlPlane
+import ControlPlaneAPI
 import DRPC
 import SwiftProtobuf
 

@@ -1,4 +1,6 @@
+import AgentTestSupport
 import AgentCore
+import ControlPlaneAPI
 import AgentProto
 import ControlPlane
 import DRPC
@@ -166,9 +168,9 @@ final class FakeConnection: AgentConnection {
 }
 
 /// Scripts and manifests without processes.
-final class FakeDuties: AgentDuties {
+final class FakeActions: ManifestActions {
     struct Seen: Sendable {
-        var applied: [Bool] = []
+        var applied = 0
         var starts = 0
         var startsEnded = 0
         var crons = 0
@@ -195,8 +197,8 @@ final class FakeDuties: AgentDuties {
 
     var counts: Seen { seen.withLock { $0 } }
 
-    func apply(_ message: Coder_Agent_V2_Manifest, first: Bool) async throws -> String {
-        seen.withLock { $0.applied.append(first) }
+    func apply(_ message: Coder_Agent_V2_Manifest) async throws -> String {
+        seen.withLock { $0.applied += 1 }
         return "/home/coder/work"
     }
 
@@ -207,8 +209,8 @@ final class FakeDuties: AgentDuties {
         return startOutcome
     }
 
-    func startCron() async { seen.withLock { $0.crons += 1 } }
-    func stop() async {
+    func startCron() { seen.withLock { $0.crons += 1 } }
+    func stopCron() {
         seen.withLock { seen in
             seen.stops += 1
             seen.order.append("no more schedules")
@@ -247,24 +249,25 @@ struct NoConnections: StatsSource {
 struct Life {
     let simulation: Simulation
     let server: FakeControlPlane
-    let duties: FakeDuties
+    let actions: FakeActions
     let reports: ConnectionReports
     let banners = AnnouncementBanners()
     let metrics = MetricsRegistry()
     let health = HealthRegistry()
     let prober = FakeProber()
-    let life: AgentLife
+    let life: AgentSession
 
     init(
-        _ simulation: Simulation, _ server: FakeControlPlane, duties: FakeDuties? = nil, fraction: Double = 1,
+        _ simulation: Simulation, _ server: FakeControlPlane, actions: FakeActions? = nil, fraction: Double = 1,
         logger: LogLines = LogLines(), extra: [any Routine] = [], runs: Bool = true
     ) {
         let runtime = simulation.runtime(fraction: fraction, logger: logger.logger)
-        let duties = duties ?? FakeDuties(simulation)
-        (self.simulation, self.server, self.duties) = (simulation, server, duties)
+        let actions = actions ?? FakeActions(simulation)
+        (self.simulation, self.server, self.actions) = (simulation, server, actions)
         reports = ConnectionReports(runtime: runtime, metrics: metrics)
-        life = AgentLife(
-            identity: .init(version: "v1.2.3", subsystems: [.envbox]), dialler: server, duties: duties, prober: prober,
+        life = AgentSession(
+            identity: .init(version: "v1.2.3", subsystems: [.envbox]), dialler: server, actions: actions,
+            prober: prober,
             routines: [
                 FetchAnnouncementBanners(banners, runtime: runtime), ReportConnections(reports),
                 ReportStats(source: NoConnections(), metrics: metrics, runtime: runtime),
@@ -283,5 +286,14 @@ struct Life {
     func metric(_ line: String) -> String? {
         metrics.render().split(separator: "\n").first { $0.hasPrefix(line + " ") }
             .flatMap { $0.split(separator: " ").last }.map(String.init)
+    }
+}
+
+extension AgentSession {
+    /// Ends as the daemon's shutdown does.
+    func shutdown() async -> Bool {
+        let delivered = await finish()
+        await close()
+        return delivered
     }
 }

@@ -59,7 +59,7 @@ private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.starting, .ready]
             }
         #expect((server.dials.count > 1) == torn, "\(log.all)")
         // Everything else goes on.
-        if test.method != "GetManifest" { #expect(life.duties.counts.crons == 1) }
+        if test.method != "GetManifest" { #expect(life.actions.counts.crons == 1) }
         if test.method != "UpdateLifecycle", test.method != "GetManifest" { #expect(server.acknowledged == upToReady) }
         if fault == .unimplemented || fault == .unknown {
             #expect(log.count(.warning, "") == (test.method == "ReportConnection" ? 2 : 1), "\(log.all)")
@@ -70,8 +70,8 @@ private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.starting, .ready]
         for connection in server.connections { connection.drop() }
         simulation.run(for: .seconds(90))
         #expect(server.acknowledged == upToReady)
-        #expect(life.duties.counts.starts == 1)
-        #expect(life.duties.counts.crons == 1)
+        #expect(life.actions.counts.starts == 1)
+        #expect(life.actions.counts.crons == 1)
         #expect(try life.shutdown())
         #expect(server.acknowledged == upToReady + [.shuttingDown, .off])
     }
@@ -96,7 +96,7 @@ private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.starting, .ready]
             let life = Life(simulation, server, logger: log)
             simulation.run(for: .seconds(5))
             #expect(server.dials.count > 3)
-            #expect(life.duties.counts.applied == [])
+            #expect(life.actions.counts.applied == 0)
             #expect(log.count(.warning, "no agent id") > 3)
         }
     }
@@ -140,7 +140,7 @@ private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.starting, .ready]
             #expect(try life.shutdown())
             #expect(history.read(\.acknowledged) == upToReady.count + 2)
             #expect(deduplicated(server.acknowledged) == upToReady + [.shuttingDown, .off])
-            #expect(life.duties.counts.starts == 1)
+            #expect(life.actions.counts.starts == 1)
             // On the wire a state may come twice, when its answer was lost, but never out of order.
             #expect(deduplicated(server.states) == deduplicated(server.acknowledged))
             let times = server.seen.withLock { $0.acknowledged.map(\.changedAt) }.map {

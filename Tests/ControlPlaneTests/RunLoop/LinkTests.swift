@@ -3,6 +3,7 @@ import AgentProto
 import AgentTestSupport
 import DRPC
 import Synchronization
+import ControlPlaneAPI
 import Testing
 
 @testable import ControlPlane
@@ -18,7 +19,7 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
             life.server.acknowledged == upToReady && life.server.requests(AgentAPI.updateStats).count == 2
         }
         #expect(life.server.dials.count == 1)
-        #expect(life.duties.counts.crons == 1)
+        #expect(life.actions.counts.crons == 1)
         let startup = life.server.requests(AgentAPI.updateStartup).map(\.startup)
         #expect(startup.map(\.version) == ["v1.2.3"])
         #expect(startup.map(\.expandedDirectory) == ["/home/coder/work"])
@@ -46,8 +47,8 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         let life = Life(simulation, server, logger: log)
         simulation.run(for: .seconds(400))
         #expect(server.acknowledged == upToReady)
-        #expect(life.duties.counts.starts == 1)
-        #expect(life.duties.counts.crons == 1)
+        #expect(life.actions.counts.starts == 1)
+        #expect(life.actions.counts.crons == 1)
         #expect(server.dials.count == 2)
         #expect(log.count(.info, "the connection to the control plane ended reason=end of stream") == 1)
         #expect(log.count(.warning, "") == 0, "\(log.all)")
@@ -62,7 +63,7 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         let life = Life(simulation, server)
         try simulation.run("ready") { server.acknowledged == upToReady }
         #expect(server.dials.count == 51)
-        #expect(life.duties.counts.starts == 1)
+        #expect(life.actions.counts.starts == 1)
         #expect(server.connections.dropLast().allSatisfy { !$0.isOpen })
         #expect(life.metric("agent_control_plane_disconnects_total{reason=\"ended\"}") == "50")
     }
@@ -176,7 +177,7 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         let server = FakeControlPlane(
             simulation, .init(call: { $0.method == "UpdateStats" && $0.earlier == 0 ? .drop(taken: false) : .answer }))
         let life = Life(
-            simulation, server, duties: FakeDuties(simulation, stopTakes: .seconds(100)), extra: [deaf])
+            simulation, server, actions: FakeActions(simulation, stopTakes: .seconds(100)), extra: [deaf])
         simulation.run(for: .seconds(30))
         let agent = life.life
         let delivered = Watched<Bool?>(nil)

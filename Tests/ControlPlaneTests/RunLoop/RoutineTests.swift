@@ -5,6 +5,7 @@ import FoundationEssentials
 import Glibc
 import SwiftProtobuf
 import Synchronization
+import ControlPlaneAPI
 import Testing
 
 @testable import ControlPlane

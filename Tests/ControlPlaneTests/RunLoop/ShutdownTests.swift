@@ -5,6 +5,7 @@ import DRPC
 import FoundationEssentials
 import ServiceLifecycle
 import Synchronization
+import ControlPlaneAPI
 import Testing
 
 @testable import ControlPlane
@@ -14,11 +15,11 @@ private let upToReady: [State] = [.starting, .ready]
 private let down = ControlPlaneError(.unreachable, "down")
 
 @Suite struct ShutdownTests {
-    private func ready(_ duties: (Simulation) -> FakeDuties = { FakeDuties($0) }, log: LogLines = LogLines()) throws
+    private func ready(_ actions: (Simulation) -> FakeActions = { FakeActions($0) }, log: LogLines = LogLines()) throws
         -> Life
     {
         let simulation = Simulation()
-        let life = Life(simulation, FakeControlPlane(simulation), duties: duties(simulation), logger: log)
+        let life = Life(simulation, FakeControlPlane(simulation), actions: actions(simulation), logger: log)
         try simulation.run("ready") { life.server.acknowledged == upToReady }
         return life
     }
@@ -26,7 +27,7 @@ private let down = ControlPlaneError(.unreachable, "down")
     /// The routines that stop do, and the connection stays for those that remain.
     @Test func stopsAndRemains() throws {
         let log = LogLines()
-        let life = try ready({ FakeDuties($0, stopTakes: .seconds(300)) }, log: log)
+        let life = try ready({ FakeActions($0, stopTakes: .seconds(300)) }, log: log)
         life.simulation.run(for: .seconds(10))
         let agent = life.life
         let delivered = Mutex<Bool?>(nil)
@@ -54,7 +55,7 @@ private let down = ControlPlaneError(.unreachable, "down")
         #expect(life.server.states == upToReady + [.shuttingDown, .off])
         #expect(life.server.dials.count == 2)
         #expect(life.server.connections.last?.closes.withLock { $0 } == 1)
-        #expect(life.duties.counts.stopScripts == 1 && life.duties.counts.stops == 1)
+        #expect(life.actions.counts.stopScripts == 1 && life.actions.counts.stops == 1)
         #expect(log.count(.warning, "") == 0, "\(log.all)")
     }
 
@@ -62,7 +63,7 @@ private let down = ControlPlaneError(.unreachable, "down")
         arguments: [(.succeeded, .off), (.timedOut, .shutdownTimeout), (.failed, .shutdownError)]
             as [(ScriptOutcome, Coder_Agent_V2_Lifecycle.State)])
     func saysHowTheStopScriptsEnded(_ outcome: ScriptOutcome, _ state: Coder_Agent_V2_Lifecycle.State) throws {
-        let life = try ready { FakeDuties($0, stop: outcome) }
+        let life = try ready { FakeActions($0, stop: outcome) }
         #expect(try life.shutdown())
         #expect(life.server.states == upToReady + [.shuttingDown, state])
     }
@@ -72,25 +73,25 @@ private let down = ControlPlaneError(.unreachable, "down")
             as [(ScriptOutcome, Coder_Agent_V2_Lifecycle.State)])
     func saysHowTheStartScriptsEnded(_ outcome: ScriptOutcome, _ state: Coder_Agent_V2_Lifecycle.State) throws {
         let simulation = Simulation()
-        let life = Life(simulation, FakeControlPlane(simulation), duties: FakeDuties(simulation, start: outcome))
+        let life = Life(simulation, FakeControlPlane(simulation), actions: FakeActions(simulation, start: outcome))
         try simulation.run("started") { life.server.acknowledged == [.starting, state] }
-        #expect(life.duties.counts.crons == 1)
+        #expect(life.actions.counts.crons == 1)
     }
 
     @Test func shutdownDuringStartScriptsEndsThem() throws {
         let simulation = Simulation()
         let life = Life(
-            simulation, FakeControlPlane(simulation), duties: FakeDuties(simulation, startTakes: .seconds(1_000)))
+            simulation, FakeControlPlane(simulation), actions: FakeActions(simulation, startTakes: .seconds(1_000)))
         try simulation.run("starting") { life.server.acknowledged == [.starting] }
         let began = simulation.now
         #expect(try life.shutdown())
         #expect(simulation.now - began < .seconds(1))
         #expect(life.server.states == [.starting, .shuttingDown, .off])
-        #expect(life.duties.counts.startsEnded == 1 && life.duties.counts.crons == 0)
+        #expect(life.actions.counts.startsEnded == 1 && life.actions.counts.crons == 0)
     }
 
     @Test func stopScriptsThatNeverEndAreATimeOut() throws {
-        let life = try ready { FakeDuties($0, stopTakes: .seconds(1_000_000)) }
+        let life = try ready { FakeActions($0, stopTakes: .seconds(1_000_000)) }
         let began = life.simulation.now
         #expect(try life.shutdown())
         #expect(life.simulation.now - began < .seconds(601))
@@ -118,8 +119,8 @@ private let down = ControlPlaneError(.unreachable, "down")
         let (before, began) = (life.server.dials.count, life.simulation.now)
         life.server.plan.withLock { plan in
             // Whatever attempts fall into the time of the stop scripts fail.
-            plan.dial = { [duties = life.duties, simulation = life.simulation] _ in
-                guard duties.counts.stopScripts == 1, let upAfter else { return .fail(down) }
+            plan.dial = { [actions = life.actions, simulation = life.simulation] _ in
+                guard actions.counts.stopScripts == 1, let upAfter else { return .fail(down) }
                 return simulation.now - began >= upAfter ? .connect : .fail(down)
             }
         }
@@ -177,11 +178,11 @@ private let down = ControlPlaneError(.unreachable, "down")
         #expect(life.server.states == upToReady + [.shuttingDown, .off])
     }
 
-    /// A scheduled run would otherwise outlive its life and its reports.
+    /// A scheduled run would otherwise outlive its session and its reports.
     @Test func scriptsEndInOrder() throws {
         let life = try ready()
         #expect(try life.shutdown())
-        #expect(life.duties.counts.order == ["no more schedules", "end start and cron", "run stop", "end all"])
+        #expect(life.actions.counts.order == ["no more schedules", "end start and cron", "run stop", "end all"])
     }
 
     @Test func whatTheControlPlaneDoesNotOfferIsNotWaitedFor() throws {
@@ -261,7 +262,7 @@ extension ShutdownTests {
         .success(ReinitNotice(workspaceID: "w", reason: reason, ownerID: owner))
     }
 
-    @Test func aClaimStartsANewLifeOnce() throws {
+    @Test func aClaimStartsANewSessionOnce() throws {
         let simulation = Simulation()
         let server = FakeControlPlane(simulation)
         let stream = Stream(
@@ -269,12 +270,9 @@ extension ShutdownTests {
             [.failure(down), .success(nil), claimed("o", reason: "else"), claimed("o"), claimed("o"), claimed("p")])
         let lives = Watched<[Life]>([])
         let runtime = simulation.runtime()
-        let order = Mutex<[String]>([])
         let agent = ControlPlaneAgent(
             runtime: runtime, reinit: ReinitWatcher(runtime: runtime) { try await stream.next() },
-            stopAcceptingWork: { order.withLock { $0.append("stop \(server.states.count)") } },
-            closeLocal: { order.withLock { $0.append("close \(server.states.count)") } },
-            makeLife: {
+            makeSession: {
                 let life = Life(simulation, server, runs: false)
                 lives.update { $0.append(life) }
                 return life.life
@@ -283,14 +281,16 @@ extension ShutdownTests {
         simulation.run(for: .seconds(100))
         let whole = upToReady + [State.shuttingDown, .off]
         #expect(server.states == whole + whole + upToReady)
-        #expect(lives.value.map(\.duties.counts.starts) == [1, 1, 1])
+        #expect(lives.value.map(\.actions.counts.starts) == [1, 1, 1])
         #expect(server.dials.count == 3)
-        #expect(order.withLock { $0 } == [])
         #expect(try simulation.run("status") { (try? await agent.updateAppStatus(.init())) != nil })
-        #expect(try simulation.run("shutdown") { await agent.shutdown() })
+        #expect(try simulation.run("finish") { await agent.finish() })
         #expect(agent.delivered == true)
         #expect(server.states == whole + whole + whole)
-        #expect(order.withLock { $0 } == ["stop 10", "close 12"])
+        // Local services end now; the connection and the service are still there.
+        simulation.run(for: .seconds(10))
+        #expect(server.connections.last?.closes.withLock { $0 } == 0)
+        run.cancel()
         #expect(try simulation.run("end") { (try? await run.value) != nil })
     }
 
@@ -310,41 +310,64 @@ extension ShutdownTests {
             zip(asked, asked.dropFirst()).map { $1 - $0 } == [.milliseconds(1_100), .milliseconds(1_200), .seconds(11)])
     }
 
-    /// A signal may come while the first life is still being put together.
-    @Test func aSignalBeforeTheFirstLifeEndsInOrder() throws {
+    /// A signal may come while the first session is still being put together.
+    @Test func aSignalBeforeTheFirstSessionEndsInOrder() throws {
         let simulation = Simulation()
         let server = FakeControlPlane(simulation)
-        let order = Mutex<[String]>([])
-        let mayGoOn = Watched(false)
+        let (isBeingMade, mayGoOn) = (Watched(false), Watched(false))
         let agent = ControlPlaneAgent(
             runtime: simulation.runtime(), reinit: nil,
-            stopAcceptingWork: { order.withLock { $0.append("stop") } },
-            closeLocal: { order.withLock { $0.append("close") } },
-            makeLife: {
-                order.withLock { $0.append("make") }
+            makeSession: {
+                isBeingMade.update { $0 = true }
                 _ = try? await mayGoOn.first { $0 ? true : nil }
                 return Life(simulation, server, runs: false).life
             })
         let run = Task(executorPreference: simulation) { try await agent.run() }
-        try simulation.run("it is being made") { order.withLock { $0 } == ["make"] }
-        #expect(try simulation.run("shutdown") { await agent.shutdown() })
-        #expect(order.withLock { $0 } == ["make", "stop", "close"])
+        try simulation.run("it is being made") { isBeingMade.value }
+        #expect(try simulation.run("finish") { await agent.finish() })
         mayGoOn.update { $0 = true }
-        #expect(try simulation.run("end") { (try? await run.value) != nil })
-        #expect(agent.delivered == true && agent.life == nil)
+        simulation.run(for: .seconds(10))
+        #expect(agent.delivered == true && agent.session == nil)
         #expect(server.dials.isEmpty)
-        // A second signal finds it over.
-        #expect(try simulation.run("again") { await agent.shutdown() })
-        #expect(order.withLock { $0 } == ["make", "stop", "close"])
+        // A second call finds it over.
+        #expect(try simulation.run("again") { await agent.finish() })
+        run.cancel()
+        #expect(try simulation.run("end") { (try? await run.value) != nil })
     }
 
+    /// As the daemon has it: the connection first in the group, what finishes the session last.
     @Test func aServiceGroupsGracefulShutdownIsOrderly() async throws {
+        struct Finishing: Service {
+            let agent: ControlPlaneAgent
+            func run() async throws {
+                try? await gracefulShutdown()
+                await agent.finish()
+            }
+        }
+        /// Ends when its turn comes.
+        struct Local: Service {
+            let server: FakeControlPlane
+            let seen: Watched<String?>
+            func run() async throws {
+                try? await gracefulShutdown()
+                let isOpen = server.connections.last?.isOpen == true
+                let text = "\(server.acknowledged == upToReady + [.shuttingDown, .off]) \(isOpen)"
+                seen.update { $0 = text }
+            }
+        }
         let simulation = Simulation()
         let server = FakeControlPlane(simulation)
+        let seen = Watched<String?>(nil)
         let agent = ControlPlaneAgent(
-            runtime: simulation.runtime(), reinit: nil, makeLife: { Life(simulation, server, runs: false).life })
-        let group = ServiceGroup(configuration: .init(services: [.init(service: agent)], logger: quiet))
-        let running = Task(executorPreference: simulation) { try await group.run() }
+            runtime: simulation.runtime(), reinit: nil, makeSession: { Life(simulation, server, runs: false).life })
+        let services: [any Service] = [agent, Local(server: server, seen: seen), Finishing(agent: agent)]
+        let group = ServiceGroup(
+            configuration: .init(services: services.map { .init(service: $0) }, logger: quiet))
+        let ended = Watched(false)
+        Task(executorPreference: simulation) {
+            try await group.run()
+            ended.update { $0 = true }
+        }
         // The group is an actor, so parts of it run beside the simulation.
         try await eventually("ready") {
             simulation.run(for: .milliseconds(10))
@@ -353,14 +376,12 @@ extension ShutdownTests {
         let trigger = Task { await group.triggerGracefulShutdown() }
         try await eventually("end") {
             simulation.run(for: .milliseconds(10))
-            return agent.delivered == true
+            return ended.value
         }
         await trigger.value
-        try await eventually("ended") {
-            simulation.run(for: .milliseconds(10))
-            return server.connections.allSatisfy { !$0.isOpen }
-        }
-        running.cancel()
+        #expect(agent.delivered == true)
+        #expect(seen.value == "true true", "all was delivered, and the connection still open")
+        #expect(server.connections.allSatisfy { !$0.isOpen })
         #expect(server.states == upToReady + [.shuttingDown, .off])
     }
 }

@@ -1,4 +1,5 @@
 import AgentCore
+import ControlPlaneAPI
 import AgentTestSupport
 import ControlPlane
 import Logging
@@ -79,34 +80,3 @@ final class Simulation: TaskExecutor {
 }
 
 let quiet = Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() }
-
-/// Keeps what is logged.
-final class LogLines: Sendable {
-    private let lines = Mutex<[(level: Logger.Level, text: String)]>([])
-
-    func count(_ level: Logger.Level, _ part: String) -> Int {
-        lines.withLock { $0.count { $0.level == level && (part.isEmpty || $0.text.contains(part)) } }
-    }
-
-    var all: String { lines.withLock { $0.map { "\($0.level) \($0.text)" }.joined(separator: "\n") } }
-
-    var logger: Logger {
-        var logger = Logger(label: "test") { _ in Handler(lines: self) }
-        logger.logLevel = .trace
-        return logger
-    }
-
-    private struct Handler: LogHandler {
-        var lines: LogLines
-        var metadata: Logger.Metadata = [:]
-        var logLevel = Logger.Level.trace
-        subscript(metadataKey key: String) -> Logger.Metadata.Value? {
-            get { metadata[key] }
-            set { metadata[key] = newValue }
-        }
-        func log(event: LogEvent) {
-            let fields = (event.metadata ?? [:]).sorted { $0.key < $1.key }.map { "\($0)=\($1)" }
-            lines.lines.withLock { $0.append((event.level, "\(event.message) \(fields.joined(separator: " "))")) }
-        }
-    }
-}

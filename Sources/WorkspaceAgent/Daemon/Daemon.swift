@@ -1,0 +1,194 @@
+import AgentCore
+import AgentHTTP
+import AgentProc
+import CPlatform
+import GitWatch
+import Glibc
+import Metrics
+import NIOCore
+import NIOPosix
+import ServiceLifecycle
+import Synchronization
+import WorkspaceScripts
+
+/// Puts the daemon together and runs it until a signal stops it.
+enum Daemon {
+    // A signal that was ignored at the start (nohup, a script's background job) stays ignored.
+    static let handledSignals = [SIGTERM, SIGINT, SIGHUP].filter { !wa_signal_is_ignored($0) }
+
+    /// Returns when everything has ended in order.
+    /// - Throws: ``CommandFailure`` with one line for the terminal.
+    static func run(_ configuration: AgentConfiguration) throws {
+        let inherited = prepareProcess()
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: min(2, System.coreCount))
+        let executor = EventLoopTaskExecutor(group.next())
+        // The main thread waits; everything runs on the loops, so that no further pool of threads
+        // comes into being.
+        let outcome = Mutex<Result<Void, any Error>?>(nil)
+        let done = wa_eventfd()
+        Task(executorPreference: executor) {
+            let result: Result<Void, any Error>
+            do {
+                try await compose(configuration, inherited, group, executor)
+                result = .success(())
+            } catch {
+                result = .failure(error)
+            }
+            outcome.withLock { $0 = result }
+            wa_eventfd_signal(done)
+        }
+        var poll = pollfd(fd: done, events: Int16(POLLIN), revents: 0)
+        while Glibc.poll(&poll, 1, -1) <= 0 {}
+        do {
+            try outcome.withLock { $0 }?.get()
+        } catch let error as CommandFailure {
+            throw error
+        } catch {
+            throw CommandFailure(message: "\(error)")
+        }
+    }
+
+    /// What the daemon was started with and changed for itself; children get it back.
+    struct Inherited {
+        /// The soft limit of descriptors.
+        var descriptorLimit: UInt64
+        var fileMask: mode_t
+    }
+
+    private static func prepareProcess() -> Inherited {
+        // A pipe that took the place of stdin would be closed as stdin in a child.
+        var descriptor: CInt
+        repeat { descriptor = wa_open("/dev/null", O_RDWR, 0) } while descriptor >= 0 && descriptor <= 2
+        if descriptor > 2 { close(descriptor) }
+        wa_ignore_sigpipe()
+        let signals = handledSignals + [SIGCHLD]
+        _ = wa_block_signals(signals, CInt(signals.count))
+        wa_limit_malloc_arenas(2)
+        return Inherited(descriptorLimit: wa_raise_nofile(), fileMask: umask(0o077))
+    }
+
+    /// Makes the parts, from the bottom up, runs them as one service group and closes what they used.
+    private static func compose(
+        _ configuration: AgentConfiguration, _ inherited: Inherited, _ group: MultiThreadedEventLoopGroup,
+        _ executor: EventLoopTaskExecutor
+    ) async throws {
+        let log = try DaemonLog(configuration)
+        defer { log.pipeline.flush() }
+        let context = DaemonContext(configuration, group, executor, log.logger)
+        context.metrics.addSelfMetrics()
+        MetricsSystem.bootstrap(SwiftMetricsBridge(registry: context.metrics))
+        let state = try StateDirectory.open(configuration.stateDirectory)
+        defer { state.release() }
+        let systemd = Systemd(environment: configuration.environment)
+
+        let processes = try ProcessParts(context, inherited)
+        let upward = try ControlPlaneParts(context, processes.commands)
+        let current = upward?.manifest
+        let environment = upward?.environment ?? context.environment
+        let git = GitWatcher(
+            configuration: .init(
+                executable: "/proc/self/exe", environment: context.environment.build(),
+                watchBudget: configuration.environment["WORKSPACE_AGENT_GIT_WATCH_BUDGET"].flatMap { Int($0) }),
+            launcher: WorkerProcesses(launcher: processes.launcher, reactor: processes.reactor),
+            metrics: context.metrics, health: context.health, logger: context.logger)
+        let manager = processes.manager(
+            context, stateProblem: state.problem, environment: environment, current: current, paths: git)
+        let desktop = DesktopParts(
+            context, environment: environment, manager: manager, runner: processes.commands,
+            directory: { current?.snapshot?.directory ?? configuration.directory })
+
+        let routes = AgentRoutes()
+        coreRoutes(context, log, current).add(to: routes)
+        ProcessRoutes(manager: manager, pool: context.pool).add(to: routes)
+        GitWatchRoutes(watcher: git).add(to: routes)
+        desktop.add(to: routes)
+        let trimmer = MemoryTrimmer(group.next())
+        let service = HTTPService(routes: routes, metrics: context.metrics, logger: context.logger) {
+            trimmer.noteActivity()
+        }
+        let http = HTTPServer(service: service, group: group, logger: context.logger)
+        var listeners = Listeners(page: desktop.viewer.page)
+        defer { listeners.token?.remove() }
+        let metricsServer: HTTPServer?
+        do {
+            try await listeners.open(context, http, systemd)
+            metricsServer = try await context.metricsServer()
+        } catch {
+            // Those that were opened before the one that failed.
+            await http.stop()
+            await processes.reactor.stop()
+            await upward?.close()
+            throw error
+        }
+        let boundary = BoundaryParts(context)
+        if let boundary { listeners.descriptions.append("boundary logs \(boundary.path)") }
+        let agent = upward?.agent(connections: { http.openConnections }, boundary: boundary?.routine)
+        let socket = context.agentSocket(agent)
+        if let socket { listeners.descriptions.append("agent socket \(socket.path)") }
+
+        // Shutdown goes through this list from its end: see docs/architecture.md.
+        let services: [(any Service)?] = [
+            agent,
+            git,
+            ProcessService(manager: manager, commands: processes.commands),
+            desktop.service,
+            http,
+            metricsServer,
+            boundary?.proxy,
+            socket?.server,
+            ShutdownBeginning(agent: agent) {
+                service.beginShutdown()
+                manager.beginShutdown()
+                desktop.session.beginShutdown()
+                systemd.stopping()
+            },
+        ]
+        let serviceGroup = ServiceGroup(
+            configuration: .init(
+                services: services.compactMap { $0 }.map {
+                    .init(
+                        service: $0, successTerminationBehavior: .gracefullyShutdownGroup,
+                        failureTerminationBehavior: .gracefullyShutdownGroup)
+                },
+                logger: context.logger))
+        processes.stop.set { Task(executorPreference: executor) { await serviceGroup.triggerGracefulShutdown() } }
+
+        let addresses = listeners.descriptions.joined(separator: ", ")
+        let control = configuration.link.map { ", control plane \($0.address)" } ?? ""
+        context.logger.info(
+            "workspace-agent \(BuildInfo.version) listening on \(addresses)\(control)",
+            metadata: ["instance": "\(service.instance.lowercased)", "pid": "\(getpid())"])
+        systemd.ready("Listening on \(addresses)")
+        if configuration.printsExamples { listeners.printExamples() }
+        trimmer.started()
+        try await serviceGroup.run()
+
+        let lost = await boundary?.queue.close() ?? 0
+        await processes.reactor.stop()
+        await upward?.close()
+        context.logger.info("stopped")
+        if lost > 0 {
+            throw CommandFailure(message: "\(lost) batches of boundary logs could not be written; the log says why")
+        }
+        if agent?.delivered == false {
+            throw CommandFailure(
+                message: "not everything was delivered to the control plane; the log names what is missing")
+        }
+    }
+
+    private static func coreRoutes(
+        _ context: DaemonContext, _ log: DaemonLog, _ current: CurrentManifest?
+    ) -> CoreRoutes {
+        let (pool, file, pipeline) = (context.pool, log.file, log.pipeline)
+        return CoreRoutes(
+            health: context.health, metrics: context.metrics, ports: ListeningPorts(pool: pool),
+            manifest: { current?.snapshot.flatMap { try? ManifestReport($0).json() }.map { ByteBuffer(bytes: $0) } },
+            logTail: { maximum in
+                guard let file else { return ByteBuffer() }
+                return try await pool.run {
+                    pipeline.flush()
+                    return file.tail(maximum)
+                }
+            })
+    }
+}

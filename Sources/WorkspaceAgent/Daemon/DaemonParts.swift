@@ -1,0 +1,141 @@
+import AgentCore
+import AgentHTTP
+import AgentProc
+import AgentSocket
+import BoundaryLog
+import CPlatform
+import ControlPlane
+import Glibc
+import NIOCore
+import WorkspaceScripts
+
+/// What starts, watches and reaps processes.
+struct ProcessParts {
+    let launcher: Launcher
+    let reactor: Reactor
+    let stop = StopSignal()
+    /// Keeps the signal descriptor's owner.
+    let reaper: OrphanReaper
+    let commands: CommandLauncher
+
+    init(_ context: DaemonContext, _ inherited: Daemon.Inherited) throws {
+        let (configuration, logger, stop) = (context.configuration, context.logger, stop)
+        reactor = try Reactor()
+        guard reactor.start() else { throw CommandFailure(message: "cannot start a thread") }
+        launcher = try Launcher(
+            priority: configuration.priority, descriptorLimit: inherited.descriptorLimit, fileMask: inherited.fileMask)
+        if configuration.reapsOrphans { _ = wa_set_child_subreaper(true) }
+        let signals = Daemon.handledSignals + [SIGCHLD]
+        let reaper = try OrphanReaper(
+            signals: wa_signalfd(signals, CInt(signals.count)), reapsOrphans: configuration.reapsOrphans,
+            launcher: launcher, reactor: reactor, onSignal: { stop.received($0, logger) })
+        commands = CommandLauncher(
+            launcher: launcher, reactor: reactor, pool: context.pool, executor: context.executor, clock: context.clock,
+            metrics: context.metrics, logger: logger)
+        commands.setAfterReap { reaper.reap() }
+        self.reaper = reaper
+    }
+
+    /// What the process API starts.
+    /// - Parameter stateProblem: why the state directory cannot be used, if so.
+    func manager(
+        _ context: DaemonContext, stateProblem: String?, environment: EnvironmentBuilder, current: CurrentManifest?,
+        paths: any PathStore
+    ) -> ProcessManager {
+        let configuration = context.configuration
+        var spools: SpoolStore?
+        do {
+            if let stateProblem { throw CoreError(.invalid, stateProblem) }
+            spools = try SpoolStore(
+                directory: "\(configuration.stateDirectory)/processes", disk: BlockingPool("spool", threads: 1))
+        } catch {
+            context.logger.warning("complete process output is not kept", metadata: ["error": "\(error)"])
+            context.health.set("process spool", .init("process spool: \(error)"))
+        }
+        let manager = ProcessManager(
+            configuration: .init(
+                directory: { current?.snapshot?.directory ?? configuration.directory },
+                home: AgentConfiguration.home(configuration.environment), environment: environment, paths: paths,
+                clock: context.clock, memoryEvents: OOMEvents.defaultPath()),
+            launcher: launcher, reactor: reactor, pool: context.pool, executor: context.executor, spools: spools,
+            metrics: context.metrics, logger: context.logger)
+        manager.setAfterReap { [reaper] in reaper.reap() }
+        return manager
+    }
+}
+
+/// What takes boundary's logs and keeps them until they are delivered, with or without a control plane.
+struct BoundaryParts {
+    let proxy: BoundaryProxy
+    let path: String
+    let queue: DurableQueue
+    let routine: ForwardBoundaryLogs
+
+    /// nil when boundary logs are disabled, or their socket or queue cannot be opened: everything else still
+    /// works, and /healthz says why.
+    init?(_ context: DaemonContext) {
+        let (configuration, health, logger) = (context.configuration, context.health, context.logger)
+        guard let path = configuration.boundarySocket else { return nil }
+        do {
+            let counters = BoundaryMetrics(registry: context.metrics)
+            var store = DurableQueue.Configuration(directory: configuration.stateDirectory)
+            store.startsWhenNeeded = true
+            let queue = try DurableQueue(
+                configuration: store, clock: context.clock, metrics: counters, registry: context.metrics,
+                logger: logger)
+            proxy = BoundaryProxy(
+                configuration: .init(path: path, mode: mode_t(configuration.boundarySocketMode)), queue: queue,
+                group: context.group, metrics: counters, logger: logger)
+            try proxy.bind()
+            health.register("boundary logs") { queue.health() }
+            let forwarder = BoundaryForwarder(queue: queue, clock: context.clock, metrics: counters, logger: logger)
+            routine = ForwardBoundaryLogs(forwarder: forwarder, queue: queue)
+            (self.path, self.queue) = (path, queue)
+        } catch {
+            logger.error("boundary logs are not taken", metadata: ["error": "\(error)"])
+            health.set("boundary logs", .init("boundary logs: \(error)"))
+            return nil
+        }
+    }
+}
+
+extension DaemonContext {
+    /// nil when the agent socket is disabled, or cannot be opened: everything else still works, and /healthz
+    /// says why.
+    func agentSocket(_ agent: ControlPlaneAgent?) -> (server: AgentSocketServer, path: String)? {
+        guard let path = configuration.agentSocket else { return nil }
+        let server = AgentSocketServer(
+            configuration: .init(path: path), units: UnitStore(),
+            forwarder: agent.map { LinkForwarder(agent: $0) } ?? OfflineForwarder(), group: group, logger: logger,
+            metrics: metrics)
+        do {
+            try server.bind()
+            return (server, path)
+        } catch {
+            logger.error("the agent socket is not served", metadata: ["error": "\(error)"])
+            health.set("agent socket", .init("agent socket: \(error)"))
+            return nil
+        }
+    }
+
+    /// A server of its own for `--prometheus-address`; nil without one.
+    func metricsServer() async throws -> HTTPServer? {
+        guard let address = configuration.prometheusAddress else { return nil }
+        let routes = AgentRoutes()
+        CoreRoutes(health: health, metrics: metrics, ports: ListeningPorts(pool: pool), logTail: { _ in ByteBuffer() })
+            .addMetrics(to: routes)
+        // A registry of its own: this listener's requests are not the API's.
+        let service = HTTPService(routes: routes, metrics: MetricsRegistry(), logger: logger)
+        let server = HTTPServer(service: service, group: group, logger: logger)
+        let policy = AccessPolicy(
+            tokenRule: .none, allowedHosts: configuration.allowedHosts.union([address.host]), ownUID: geteuid())
+        let port: Int
+        do {
+            port = try await server.serve(host: address.host, port: address.port, policy: policy)
+        } catch {
+            throw CommandFailure(message: "--prometheus-address: \(error)")
+        }
+        logger.info("serving metrics", metadata: ["address": "\(address.host):\(port)"])
+        return server
+    }
+}

@@ -1,0 +1,93 @@
+import AgentCore
+import AgentHTTP
+import AgentProc
+import Desktop
+import ServiceLifecycle
+import WorkspaceScripts
+
+/// The virtual desktop, put together. Nothing of it runs before its first use.
+struct DesktopParts: Sendable {
+    let session: DesktopSession
+    let viewer: ViewerFiles
+    private let recordings: RecordingManager
+    private let routes: DesktopRoutes
+    private let recordingRoutes: RecordingRoutes
+
+    /// - Parameters:
+    ///   - manager: starts programs for the `open` action.
+    ///   - directory: where programs start.
+    init(
+        _ f: DaemonContext, environment: EnvironmentBuilder, manager: ProcessManager, runner: any CommandRunner,
+        directory: @escaping @Sendable () -> String
+    ) {
+        let state = f.configuration.stateDirectory
+        let session = DesktopSession(
+            configuration: .init(
+                stateDirectory: state, environment: environment,
+                scriptBinDirectory: ScriptRunner.binDirectory(state: "\(state)/scripts"), workdir: directory),
+            runner: runner, pool: f.pool, executor: f.executor, clock: f.clock, metrics: f.metrics,
+            logger: f.logger,
+            connect: { [executor = f.executor] server in
+                try await RFBDriver.connect(
+                    to: server.endpoint, display: server.display, commands: runner, environment: server.environment,
+                    executor: executor, isFresh: server.isFresh)
+            })
+        f.health.register("desktop") { [weak session] in session?.health }
+        let recordings = RecordingManager(
+            configuration: .init(
+                directory: "\(state)/desktop/recordings", environment: environment,
+                fallback: { session.command("record") }),
+            provider: session, runner: runner, pool: f.pool, executor: f.executor, clock: f.clock,
+            metrics: f.metrics, logger: f.logger)
+        let viewer = ViewerFiles(directory: f.configuration.novncDirectory, pool: f.pool)
+        let hooks = DesktopRoutes.Hooks(
+            open: { try await Self.open($0, on: $1, for: $2, manager) },
+            activity: { recordings.noteActivity() },
+            recordings: { recordings.running })
+        routes = DesktopRoutes(
+            session: session, viewer: viewer, hooks: hooks, clock: f.clock, executor: f.executor, logger: f.logger)
+        recordingRoutes = RecordingRoutes(manager: recordings, pool: f.pool)
+        (self.session, self.viewer, self.recordings) = (session, viewer, recordings)
+    }
+
+    func add(to all: AgentRoutes) {
+        routes.add(to: all)
+        recordingRoutes.add(to: all)
+    }
+
+    /// Ends the desktop when shutdown comes to it: after the HTTP server, before what runs programs.
+    var service: any Service { DesktopService(session: session, recordings: recordings) }
+
+    private struct DesktopService: Service {
+        let session: DesktopSession
+        let recordings: RecordingManager
+
+        func run() async throws {
+            // Of a daemon that crashed.
+            await recordings.removeLeftovers()
+            try? await gracefulShutdown()
+            await session.shutdown(recordings: { await recordings.shutdown() })
+        }
+    }
+
+    /// As a process of the process API, so that it is seen in lists and ended at shutdown.
+    private static func open(
+        _ command: String, on display: String, for chat: ChatIdentity?, _ manager: ProcessManager
+    ) async throws {
+        var request = StartRequest(.shell(command), environment: ["DISPLAY": display])
+        request.background = true
+        do {
+            _ = try await manager.start(request, chat: chat)
+        } catch let error as ProcError {
+            let message = "Failed to start the program."
+            switch error.code {
+            case .shuttingDown: throw DesktopError(.shuttingDown, "The agent is shutting down.")
+            case .tooManyProcesses: throw DesktopError(.tooMany, "Too many running processes.", detail: error.detail)
+            case .startFailed(let launch) where launch.stage == .resources:
+                throw DesktopError(.tooMany, message, detail: error.detail)
+            case .startTooLarge: throw DesktopError(.tooLarge, message, detail: error.detail)
+            default: throw DesktopError(.failed, message, detail: error.detail, cause: error)
+            }
+        }
+    }
+}
