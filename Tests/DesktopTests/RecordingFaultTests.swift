@@ -40,7 +40,7 @@ import Testing
     /// Starts programs once a test lets it.
     private final class Gate: CommandRunner {
         let inner: any CommandRunner
-        let opened = FirstOf<Void>()
+        let opened = Promise<Void>()
         let entered = Atomic(false)
 
         init(_ inner: any CommandRunner) { self.inner = inner }
@@ -49,7 +49,7 @@ import Testing
             _ command: Command, output: @escaping @Sendable (CommandStream, UnsafeRawBufferPointer) -> Void
         ) async throws -> any RunningCommand {
             entered.store(true, ordering: .relaxed)
-            await opened.value
+            await opened.valueIgnoringCancellation
             return Deaf(inner: try await inner.start(command, output: output))
         }
     }
@@ -80,7 +80,7 @@ import Testing
             recording.begin()
             try await eventually("it is launched") { gate.entered.load(ordering: .relaxed) }
             recording.stop(.request)
-            gate.opened.set(())
+            gate.opened.fulfill()
             try await eventually("its time runs") { clock.nextDeadline?.offset == .seconds(15) }
             try await eventually("it runs") { world.recorders.count == 1 }
             clock.advance(by: .seconds(15))

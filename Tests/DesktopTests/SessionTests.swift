@@ -257,13 +257,13 @@ import Testing
     @Test func aLongActionIsNotTakenForSilence() async throws {
         /// Performs for as long as the test wants, and answers no probe meanwhile.
         final class Busy: DesktopDriver {
-            let gate = FirstOf<Void>()
+            let gate = Promise<Void>()
             let entered = Atomic<Bool>(false)
             var size: DesktopSize { DesktopSize(width: 1, height: 1) }
             var isAlive: Bool { true }
             func perform(_ action: DesktopAction) async throws -> ActionResult {
                 entered.store(true, ordering: .relaxed)
-                await gate.value
+                await gate.valueIgnoringCancellation
                 return ActionResult()
             }
             func probe(within budget: Duration) async throws { throw DesktopError(.connectionLost, "busy") }
@@ -281,7 +281,7 @@ import Testing
             // A viewer that comes meanwhile finds the same desktop.
             for _ in 0..<3 { _ = try await world.session.desktop() }
             #expect(world.calls("up") == 1)
-            busy.gate.set(())
+            busy.gate.fulfill()
             _ = try await action.value
         }
     }
@@ -415,9 +415,9 @@ import Testing
         let world = try SessionWorld()
         _ = try await world.session.desktop()
         let xvnc = try world.xvnc()
-        let ran = FirstOf<Bool>()
-        await world.session.shutdown(recordings: { _ = ran.set(ProcFS.runs(xvnc)) })
-        #expect(await ran.value)
+        let ran = Promise<Bool>()
+        await world.session.shutdown(recordings: { _ = ran.fulfill(ProcFS.runs(xvnc)) })
+        #expect(await ran.valueIgnoringCancellation)
         await world.abandon()
         try await eventuallyNothingLeft(of: world)
     }

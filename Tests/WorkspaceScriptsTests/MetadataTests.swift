@@ -222,17 +222,4 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
         #expect(MetadataOutput.prefix("€", 2) == "")
         #expect(MetadataOutput.prefix("", 0) == "")
     }
-
-    @Test func permitsArePassedOnInOrder() async throws {
-        let permits = Permits(1)
-        try await permits.take()
-        let waiting = Task { try await permits.take() }
-        let cancelled = Task { try await permits.take() }
-        cancelled.cancel()
-        _ = await cancelled.result
-        permits.give()
-        try await waiting.value
-        permits.give()
-        try await permits.take()
-    }
 }

@@ -8,7 +8,7 @@ struct DesktopProgram: Sendable {
     let stateFile: String
     let environment: [String: String]
     let runner: any CommandRunner
-    let patience: Patience
+    let limiter: TimeLimiter
 
     /// A PNG and its size.
     struct Picture: Sendable, Equatable {
@@ -34,15 +34,15 @@ struct DesktopProgram: Sendable {
         let line = [path] + subcommand + ["--state-file", stateFile] + flags + (arguments.isEmpty ? [] : ["--"])
         let command = Command(arguments: line + arguments, environment: environment, workdir: "/")
         // A task of its own does not know of the caller's cancellation.
-        return try await Task(executorPreference: patience.executor) {
+        return try await Task(executorPreference: limiter.executor) {
             let run: ProgramRun
             do {
                 run = try await ProgramRun.start(
-                    command, by: runner, patience, outputLimit: DesktopLimits.programOutputBytes)
+                    command, by: runner, limiter, outputLimit: DesktopLimits.programOutputBytes)
             } catch {
                 throw DesktopError(.failed, "\(name) cannot be run.", detail: "\(error)", cause: error)
             }
-            let end = await run.end(by: patience.clock.now() + budget)
+            let end = await run.end(by: limiter.clock.now() + budget)
             if case .exited = end {
                 await run.drain()
                 run.command.abandonOutput()

@@ -75,7 +75,7 @@ final class ProgramDriver: DesktopDriver {
     func releaseAll() async {
         interrupt(DesktopError(.failed, "The action was ended because all keys and buttons are being released."))
         // In a task of its own, which nobody cancels.
-        await Task(executorPreference: program.patience.executor) { [self] in
+        await Task(executorPreference: program.limiter.executor) { [self] in
             guard (try? await turns.take(first: true)) != nil else { return }
             defer { turns.give() }
             // Only now: an action that got its turn in between has to end, too.
@@ -293,8 +293,8 @@ final class ProgramDriver: DesktopDriver {
     }
 
     private func pause(_ duration: Duration) async throws {
-        let clock = program.patience.clock
-        let pause = Task(executorPreference: program.patience.executor) { try await clock.sleep(duration) }
+        let clock = program.limiter.clock
+        let pause = Task(executorPreference: program.limiter.executor) { try await clock.sleep(duration) }
         state.withLock { $0.pause = pause }
         defer { state.withLock { $0.pause = nil } }
         try goOn()

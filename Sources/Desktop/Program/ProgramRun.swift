@@ -23,42 +23,40 @@ struct ProgramRun: Sendable {
 
     let command: any RunningCommand
     let output: ProgramOutput
-    private let first: FirstOf<End>
-    private let patience: Patience
+    private let first: Promise<End>
+    private let limiter: TimeLimiter
 
     /// - Parameter outputLimit: bytes of stdout, at most.
     /// - Throws: an error whose description says what could not be started and why.
     static func start(
-        _ command: Command, by runner: any CommandRunner, _ patience: Patience, outputLimit: Int
+        _ command: Command, by runner: any CommandRunner, _ limiter: TimeLimiter, outputLimit: Int
     ) async throws -> ProgramRun {
-        let first = FirstOf<End>()
-        let output = ProgramOutput(limit: outputLimit) { first.set(.tooMuch(outputLimit)) }
+        let first = Promise<End>()
+        let output = ProgramOutput(limit: outputLimit) { first.fulfill(.tooMuch(outputLimit)) }
         let running = try await runner.start(command) { stream, bytes in
             if stream == .stdout { output.appendOutput(bytes) } else { output.appendErrors(bytes) }
         }
-        return ProgramRun(command: running, output: output, first: first, patience: patience)
+        return ProgramRun(command: running, output: output, first: first, limiter: limiter)
     }
 
     /// Waits until it exits, at the latest until the deadline on the clock, or until the calling task is
     /// cancelled; it is not ended then. To be called once.
     func end(by deadline: Duration) async -> End {
-        let (first, command, clock) = (first, command, patience.clock)
-        Task(executorPreference: patience.executor) { _ = first.set(.exited(await command.exit())) }
-        let timer = Task(executorPreference: patience.executor) {
+        let (first, command, clock) = (first, command, limiter.clock)
+        Task(executorPreference: limiter.executor) { _ = first.fulfill(.exited(await command.exit())) }
+        let timer = Task(executorPreference: limiter.executor) {
             guard (try? await clock.sleep(max(.zero, deadline - clock.now()))) != nil else { return }
-            first.set(.overTime)
+            first.fulfill(.overTime)
         }
         defer { timer.cancel() }
-        return await withTaskCancellationHandler {
-            await first.value
-        } onCancel: {
-            first.set(.cancelled)
-        }
+        return await first.value(ifCancelled: .cancelled)
     }
 
     /// Waits until both outputs are at their end, for a second at most: what a program leaves behind may
     /// hold them open for as long as it lives.
-    func drain() async { _ = await patience.wait(atMost: .seconds(1)) { [command] in await command.outputEnd() } }
+    func drain() async {
+        _ = await limiter.runIgnoringCancellation(atMost: .seconds(1)) { [command] in await command.outputEnd() }
+    }
 
     /// SIGTERM, the grace, SIGKILL, the grace; returns when it is reaped, or cannot be killed. Nothing more
     /// is read of it.
@@ -66,7 +64,9 @@ struct ProgramRun: Sendable {
         defer { command.abandonOutput() }
         for (signal, grace) in [(SIGTERM, grace), (SIGKILL, last)] {
             command.signal(signal)
-            if await patience.wait(atMost: grace, { [command] in await command.exit() }) != nil { return }
+            if await limiter.runIgnoringCancellation(atMost: grace, { [command] in await command.exit() }) != nil {
+                return
+            }
         }
     }
 }

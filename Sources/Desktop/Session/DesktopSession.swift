@@ -84,7 +84,7 @@ public final class DesktopSession: DesktopProvider {
     ) {
         launcher = SessionLauncher(
             configuration: configuration, runner: runner, pool: pool,
-            patience: Patience(clock: clock, executor: executor), logger: logger, connect: connect)
+            limiter: TimeLimiter(clock: clock, executor: executor), logger: logger, connect: connect)
         self.clock = clock
         self.executor = executor
         self.logger = logger

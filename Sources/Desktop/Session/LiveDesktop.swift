@@ -76,9 +76,9 @@ final class LiveDesktop: Sendable {
     private func ask(_ clock: AgentClock, _ executor: any TaskExecutor, _ limits: SessionLimits) async -> Bool {
         let driver = running.driver
         // The driver keeps the time; should it not, nobody waits for it.
-        let patience = Patience(clock: clock, executor: executor)
+        let limiter = TimeLimiter(clock: clock, executor: executor)
         let answer =
-            await patience.wait(atMost: limits.probe + .seconds(1)) {
+            await limiter.runIgnoringCancellation(atMost: limits.probe + .seconds(1)) {
                 do {
                     try await driver.probe(within: limits.probe)
                     return true

@@ -6,14 +6,14 @@ import Logging
 struct SessionCleaner: Sendable {
     let files: SessionFiles
     let pool: BlockingPool
-    let patience: Patience
+    let limiter: TimeLimiter
     let limits: SessionLimits
     let logger: Logger
 
     /// Ends a desktop in order and removes what it left.
     func stop(_ live: LiveDesktop) async {
         let driver = live.running.driver
-        _ = await patience.wait(atMost: limits.release) { await driver.releaseAll() }
+        _ = await limiter.runIgnoringCancellation(atMost: limits.release) { await driver.releaseAll() }
         await remove(live, gently: true)
         logger.info("desktop stopped", metadata: ["display": "\(live.running.display)"])
     }
@@ -24,9 +24,9 @@ struct SessionCleaner: Sendable {
     private func remove(_ live: LiveDesktop, gently: Bool) async {
         let driver = live.running.driver
         // Its end may wait for a thread that waits for the server, which dies meanwhile.
-        let closing = Task(executorPreference: patience.executor) { await driver.close() }
+        let closing = Task(executorPreference: limiter.executor) { await driver.close() }
         await end([live.openbox, live.xvnc].compactMap { $0 }, gently: gently)
-        _ = await patience.wait(atMost: limits.stopGrace) { await closing.value }
+        _ = await limiter.runIgnoringCancellation(atMost: limits.stopGrace) { await closing.value }
         _ = try? await pool.runToEnd { [files] in
             SessionFiles.removeDisplay(of: live.xvnc.pid)
             SessionFiles.removeSocket(ofDisplay: live.running.display)
@@ -42,10 +42,10 @@ struct SessionCleaner: Sendable {
             let alive = processes.filter(\.isAlive)
             guard !alive.isEmpty else { return }
             for process in alive { process.signal(signal) }
-            let deadline = patience.clock.now() + grace
+            let deadline = limiter.clock.now() + grace
             // Nothing tells of the end of a process that is not our child, so it is looked for.
-            while alive.contains(where: \.isAlive), patience.clock.now() < deadline {
-                await patience.pause(.milliseconds(10))
+            while alive.contains(where: \.isAlive), limiter.clock.now() < deadline {
+                await limiter.pauseIgnoringCancellation(.milliseconds(10))
             }
         }
         let left = processes.filter(\.isAlive)

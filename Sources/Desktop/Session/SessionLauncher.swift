@@ -11,19 +11,19 @@ struct SessionLauncher: Sendable {
     private let connect: DesktopSession.DriverFactory
     private var limits: SessionLimits { configuration.limits }
     private var pool: BlockingPool { cleaner.pool }
-    private var clock: AgentClock { cleaner.patience.clock }
+    private var clock: AgentClock { cleaner.limiter.clock }
     private var logger: Logger { cleaner.logger }
     private var files: SessionFiles { cleaner.files }
 
     init(
         configuration: DesktopSession.Configuration, runner: any CommandRunner, pool: BlockingPool,
-        patience: Patience, logger: Logger, connect: @escaping DesktopSession.DriverFactory
+        limiter: TimeLimiter, logger: Logger, connect: @escaping DesktopSession.DriverFactory
     ) {
         self.configuration = configuration
         let files = SessionFiles(stateDirectory: configuration.stateDirectory)
         cleaner = SessionCleaner(
-            files: files, pool: pool, patience: patience, limits: configuration.limits, logger: logger)
-        up = UpCommand(configuration: configuration, files: files, runner: runner, pool: pool, patience: patience)
+            files: files, pool: pool, limiter: limiter, limits: configuration.limits, logger: logger)
+        up = UpCommand(configuration: configuration, files: files, runner: runner, pool: pool, limiter: limiter)
         self.connect = connect
     }
 
@@ -124,7 +124,7 @@ struct SessionLauncher: Sendable {
             let misses = found.xvnc == nil || report.openboxPid != nil && found.openbox == nil
             let pids = [report.xvncPid, report.openboxPid].compactMap { $0 }
             guard misses, clock.now() < deadline, pids.allSatisfy(ProcessHandle.isRunning) else { return found }
-            await cleaner.patience.pause(.milliseconds(10))
+            await cleaner.limiter.pauseIgnoringCancellation(.milliseconds(10))
         }
     }
 
@@ -191,8 +191,8 @@ struct SessionLauncher: Sendable {
             guard left > .zero, let path, xvnc.isAlive, !Task.isCancelled else { throw error }
             let program = DesktopProgram(
                 path: path, stateFile: files.state, environment: server.environment, runner: up.runner,
-                patience: cleaner.patience)
-            let driver = await cleaner.patience.wait(atMost: left) {
+                limiter: cleaner.limiter)
+            let driver = await cleaner.limiter.runIgnoringCancellation(atMost: left) {
                 try? await ProgramDriver.connect(through: program)
             }
             try checkCancelled()
@@ -208,30 +208,13 @@ struct SessionLauncher: Sendable {
     private func connect(to server: DesktopSession.Connection, within budget: Duration) async throws
         -> any DesktopDriver
     {
-        let first = FirstOf<Result<any DesktopDriver, any Error>>()
-        let (connect, clock, executor) = (connect, clock, cleaner.patience.executor)
-        let connecting = Task(executorPreference: executor) {
-            do {
-                let driver = try await connect(server)
-                // Too late for whoever waited.
-                if !first.set(.success(driver)) { await driver.close() }
-            } catch {
-                first.set(.failure(error))
-            }
-        }
-        let timer = Task(executorPreference: executor) {
-            guard (try? await clock.sleep(budget)) != nil else { return }
-            first.set(.failure(DesktopError.start("its VNC server did not answer in time")))
-        }
-        let result = await withTaskCancellationHandler {
-            await first.value
-        } onCancel: {
-            first.set(.failure(DesktopSession.shuttingDown))
-        }
-        timer.cancel()
-        connecting.cancel()
         do {
-            return try result.get()
+            let driver = try await cleaner.limiter.runUnlessCancelled(
+                atMost: budget, late: { await $0.close() }, { [connect] in try await connect(server) })
+            guard let driver else { throw DesktopError.start("its VNC server did not answer in time") }
+            return driver
+        } catch is CancellationError {
+            throw DesktopSession.shuttingDown
         } catch let error as DesktopError where error.isAboutStart {
             throw error
         } catch {

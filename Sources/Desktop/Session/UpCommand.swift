@@ -7,7 +7,7 @@ struct UpCommand: Sendable {
     let files: SessionFiles
     let runner: any CommandRunner
     let pool: BlockingPool
-    let patience: Patience
+    let limiter: TimeLimiter
     private var limits: SessionLimits { configuration.limits }
 
     /// What a run that succeeded told.
@@ -43,7 +43,7 @@ struct UpCommand: Sendable {
         do {
             run = try await ProgramRun.start(
                 Command(arguments: arguments(program), environment: environment, workdir: await workdir()),
-                by: runner, patience, outputLimit: SessionLimits.upOutputBytes)
+                by: runner, limiter, outputLimit: SessionLimits.upOutputBytes)
         } catch {
             throw DesktopError.start("portabledesktop cannot be run: \(error)", cause: error)
         }

@@ -23,7 +23,7 @@ package final class MetadataCollector: Routine {
     private let runs: CounterFamily
     private let work = Mutex(Work())
     private let changed = Wakeup()
-    private let permits = Permits(ScriptLimits.metadataAtOnce)
+    private let turns = TurnQueue(atOnce: ScriptLimits.metadataAtOnce)
 
     package init(context: ScriptContext, metrics: MetricsRegistry, logger: Logger) {
         self.context = context
@@ -130,9 +130,9 @@ package final class MetadataCollector: Routine {
     private func collect(_ item: MetadataItem, _ directory: String, _ results: Results) async throws {
         var due = context.clock.now()
         while true {
-            try await permits.take()
+            try await turns.take()
             let (result, kind) = await run(item, directory)
-            permits.give()
+            turns.give()
             // Ended with the connection, it says nothing about the script.
             try Task.checkCancellation()
             results.add(result, for: item.key)
@@ -219,58 +219,5 @@ package final class MetadataCollector: Routine {
         private let value = Mutex(false)
         var isSet: Bool { value.withLock { $0 } }
         func set() { value.withLock { $0 = true } }
-    }
-}
-
-/// So many may work at once; the others wait in order.
-final class Permits: Sendable {
-    private struct State {
-        var free: Int
-        var next: UInt64 = 0
-        var waiters: [(id: UInt64, wakeup: Wakeup)] = []
-    }
-
-    private let state: Mutex<State>
-
-    init(_ count: Int) { state = Mutex(State(free: count)) }
-
-    /// Each call is followed by one of ``give()``.
-    /// - Throws: `CancellationError`; nothing is to be given back then.
-    func take() async throws {
-        try Task.checkCancellation()
-        let wait: (id: UInt64, wakeup: Wakeup)? = state.withLock { state in
-            if state.free > 0 {
-                state.free -= 1
-                return nil
-            }
-            state.next += 1
-            let waiter = (state.next, Wakeup())
-            state.waiters.append(waiter)
-            return waiter
-        }
-        guard let wait else { return }
-        do {
-            try await wait.wakeup.wait()
-        } catch {
-            let hadGot = state.withLock { state in
-                guard let index = state.waiters.firstIndex(where: { $0.id == wait.id }) else { return true }
-                state.waiters.remove(at: index)
-                return false
-            }
-            // It came just as we gave up.
-            if hadGot { give() }
-            throw error
-        }
-    }
-
-    func give() {
-        let next = state.withLock { state -> Wakeup? in
-            if state.waiters.isEmpty {
-                state.free += 1
-                return nil
-            }
-            return state.waiters.removeFirst().wakeup
-        }
-        next?.signal()
     }
 }
