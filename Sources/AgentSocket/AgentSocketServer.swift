@@ -23,7 +23,7 @@ public final class AgentSocketServer: Service {
         /// Connections served at once.
         public var maximumConnections: Int
 
-        public init(path: String = Self.defaultPath, maximumConnections: Int = Limits.connections) {
+        public init(path: String = Self.defaultPath, maximumConnections: Int = AgentSocketLimits.connections) {
             self.path = path
             self.maximumConnections = maximumConnections
         }
@@ -90,7 +90,9 @@ public final class AgentSocketServer: Service {
     /// - Throws: `CoreError` when another process serves the path or something foreign is in the way.
     public func bind() throws {
         try listener.withLock { listener in
-            if listener == nil { listener = try UnixListener.bind(path: configuration.path, backlog: Limits.backlog) }
+            if listener == nil {
+                listener = try UnixListener.bind(path: configuration.path, backlog: AgentSocketLimits.backlog)
+            }
         }
     }
 
@@ -106,7 +108,7 @@ public final class AgentSocketServer: Service {
             .childChannelOption(
                 .writeBufferWaterMark,
                 value: .init(
-                    low: DRPC.Limits.unsentBytesOfConnection / 2, high: DRPC.Limits.unsentBytesOfConnection)
+                    low: DRPCLimits.unsentBytesOfConnection / 2, high: DRPCLimits.unsentBytesOfConnection)
             )
             .childChannelInitializer { channel in
                 self.serve(channel)

@@ -175,8 +175,8 @@ public struct AgentSocketService: Sendable {
     /// As much of a name as an error can show. A client may send megabytes, and to quote them all
     /// would hold the event loop up.
     private static func cut(_ name: String) -> String {
-        guard name.utf8.count > DRPC.Limits.errorTextBytes else { return name }
-        return String(decoding: name.utf8.prefix(DRPC.Limits.errorTextBytes), as: UTF8.self)
+        guard name.utf8.count > DRPCLimits.errorTextBytes else { return name }
+        return String(decoding: name.utf8.prefix(DRPCLimits.errorTextBytes), as: UTF8.self)
     }
 
     private static func failure(_ text: String) -> DRPCError { DRPCError(.remote(0), text) }

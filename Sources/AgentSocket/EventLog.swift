@@ -39,7 +39,7 @@ struct EventLog: Sendable {
     private var first = 0
     private let capacity: Int
 
-    init(capacity: Int = Limits.events) { self.capacity = capacity }
+    init(capacity: Int = AgentSocketLimits.events) { self.capacity = capacity }
 
     /// The number that the next event gets.
     var next: Int { first + kept.count }
@@ -54,12 +54,12 @@ struct EventLog: Sendable {
         }
     }
 
-    /// Events from a number on, at most ``Limits/eventBatch``. A reader that begins with 0 gets
+    /// Events from a number on, at most ``AgentSocketLimits/eventBatch``. A reader that begins with 0 gets
     /// whatever is kept.
     func read(from number: Int) -> Batch {
         if number != 0, number < first { return .lost(first - number) }
         let start = max(number, first)
-        let end = min(next, start + Limits.eventBatch)
+        let end = min(next, start + AgentSocketLimits.eventBatch)
         guard start < end else { return .events([], next: next) }
         return .events(Array(kept[(start - first)..<(end - first)]), next: end)
     }

@@ -11,7 +11,7 @@ public struct UnitError: Error, Sendable, Equatable, CustomStringConvertible {
         case sameStatus
         /// The edge would close a cycle.
         case cycle
-        /// A bound of ``Limits`` is reached.
+        /// A bound of ``AgentSocketLimits`` is reached.
         case limit
     }
 

@@ -95,14 +95,17 @@ public struct UnitGraph: Sendable {
             if nodes[from].dependencies.contains(to) { return }
             if reaches(from: to, to: from) { throw .cycle }
         }
-        guard nodes[from].dependencies.count < Limits.dependenciesPerUnit else {
-            throw UnitError(.limit, "a unit can have \(Limits.dependenciesPerUnit) dependencies")
+        guard nodes[from].dependencies.count < AgentSocketLimits.dependenciesPerUnit else {
+            throw UnitError(.limit, "a unit can have \(AgentSocketLimits.dependenciesPerUnit) dependencies")
         }
-        guard edges < Limits.edges else { throw UnitError(.limit, "there can be \(Limits.edges) dependencies") }
+        guard edges < AgentSocketLimits.edges else {
+            throw UnitError(.limit, "there can be \(AgentSocketLimits.edges) dependencies")
+        }
         let bytes = nodes[from].dependencyBytes + unit.text.utf8.count + dependency.text.utf8.count
-        guard bytes <= Limits.dependencyNamesBytes else {
+        guard bytes <= AgentSocketLimits.dependencyNamesBytes else {
             throw UnitError(
-                .limit, "names in a unit's dependencies can have \(Limits.dependencyNamesBytes) bytes together")
+                .limit,
+                "names in a unit's dependencies can have \(AgentSocketLimits.dependencyNamesBytes) bytes together")
         }
         let to = try node(dependency)
         nodes[from].dependencyBytes = bytes
@@ -186,12 +189,14 @@ public struct UnitGraph: Sendable {
     private mutating func node(_ name: UnitName) throws(UnitError) -> Int {
         if let known = index[name] { return known }
         guard !name.text.isEmpty else { throw .nameRequired }
-        guard name.text.utf8.count <= Limits.nameBytes else {
-            throw UnitError(.limit, "a unit name can have \(Limits.nameBytes) bytes")
+        guard name.text.utf8.count <= AgentSocketLimits.nameBytes else {
+            throw UnitError(.limit, "a unit name can have \(AgentSocketLimits.nameBytes) bytes")
         }
-        guard nodes.count < Limits.units else { throw UnitError(.limit, "there can be \(Limits.units) units") }
-        guard nameBytes + name.text.utf8.count <= Limits.allNamesBytes else {
-            throw UnitError(.limit, "names of all units can have \(Limits.allNamesBytes) bytes together")
+        guard nodes.count < AgentSocketLimits.units else {
+            throw UnitError(.limit, "there can be \(AgentSocketLimits.units) units")
+        }
+        guard nameBytes + name.text.utf8.count <= AgentSocketLimits.allNamesBytes else {
+            throw UnitError(.limit, "names of all units can have \(AgentSocketLimits.allNamesBytes) bytes together")
         }
         nameBytes += name.text.utf8.count
         nodes.append(Node(name: name))

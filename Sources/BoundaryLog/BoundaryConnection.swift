@@ -43,7 +43,7 @@ final class BoundaryIntake: Sendable {
     func reject(_ reason: BoundaryMetrics.Rejection) { metrics.rejectedFrame(reason) }
 
     private func note(_ summary: BatchSummary, _ payload: UnsafeRawBufferPointer) {
-        guard summary.sequence.first != nil, 1...Limits.sessionBytes ~= summary.session.count else { return }
+        guard summary.sequence.first != nil, 1...BoundaryLimits.sessionBytes ~= summary.session.count else { return }
         let session = String(decoding: payload[summary.session], as: UTF8.self)
         let gaps = tracker.withLock { $0.note(session, summary.sequence) }
         metrics.foundGaps(gaps)
@@ -63,9 +63,9 @@ final class BoundaryConnection: ChannelDuplexHandler {
     /// Whether a read is put off until the disk has caught up.
     private var readWaits = false
     /// Looks left, 2 ms apart, before it is read although the disk is behind.
-    private var patience = Limits.pauseMilliseconds / 2
+    private var patience = BoundaryLimits.pauseMilliseconds / 2
 
-    /// Asks a connection to close once nothing more comes; it is closed after ``Limits/drainTurns``
+    /// Asks a connection to close once nothing more comes; it is closed after ``BoundaryLimits/drainTurns``
     /// whatever comes.
     struct Drain: Sendable {}
 
@@ -99,7 +99,7 @@ final class BoundaryConnection: ChannelDuplexHandler {
     /// Asked before each read of the socket.
     func read(context: ChannelHandlerContext) {
         guard intake.isCrowded else {
-            patience = Limits.pauseMilliseconds / 2
+            patience = BoundaryLimits.pauseMilliseconds / 2
             readWaits = false
             return context.read()
         }
@@ -115,7 +115,7 @@ final class BoundaryConnection: ChannelDuplexHandler {
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         guard event is Drain else { return context.fireUserInboundEventTriggered(event) }
-        drain(context, seen: reads, turns: Limits.drainTurns)
+        drain(context, seen: reads, turns: BoundaryLimits.drainTurns)
     }
 
     private func drain(_ context: ChannelHandlerContext, seen: Int, turns: Int) {

@@ -119,7 +119,7 @@ package final class BoundaryForwarder: Sendable {
         _ report: @escaping @Sendable (Request) async throws -> Void
     ) {
         let now = clock.now()
-        while turn.calls < Limits.calls, let call = turn.saved.window.next(now: now) {
+        while turn.calls < BoundaryLimits.calls, let call = turn.saved.window.next(now: now) {
             turn.calls += 1
             group.addTask {
                 do {
@@ -136,15 +136,15 @@ package final class BoundaryForwarder: Sendable {
             group.addTask {
                 await .read(
                     queue.read(
-                        after: cursor, batches: Limits.windowBatches - window.batches,
-                        bytes: Limits.windowBytes - window.bytes))
+                        after: cursor, batches: BoundaryLimits.windowBatches - window.batches,
+                        bytes: BoundaryLimits.windowBytes - window.bytes))
             }
         }
         if !turn.waits, let due = turn.saved.window.nextDue {
             turn.waits = true
             group.addTask { [clock] in
                 // Looks again soon: another session may be due before.
-                try? await clock.sleep(min(max(.zero, due - now), Limits.dueNap))
+                try? await clock.sleep(min(max(.zero, due - now), BoundaryLimits.dueNap))
                 return .due
             }
         }
@@ -180,7 +180,7 @@ package final class BoundaryForwarder: Sendable {
                     "the control plane refuses a batch of boundary logs; it is dropped",
                     metadata: [
                         "error": "\(error)", "logs": "\(item.request.logs.count)",
-                        "refusals": "\(Limits.refusals)",
+                        "refusals": "\(BoundaryLimits.refusals)",
                     ])
             }
         }

@@ -20,7 +20,7 @@ public final class BoundaryProxy: Service {
         /// Connections served at once.
         public var maximumConnections: Int
 
-        public init(path: String, mode: mode_t = 0o600, maximumConnections: Int = Limits.connections) {
+        public init(path: String, mode: mode_t = 0o600, maximumConnections: Int = BoundaryLimits.connections) {
             self.path = path
             self.mode = mode
             self.maximumConnections = maximumConnections
@@ -65,7 +65,7 @@ public final class BoundaryProxy: Service {
         try state.withLock { state in
             if state.listener == nil {
                 state.listener = try UnixListener.bind(
-                    path: configuration.path, mode: configuration.mode, backlog: Limits.backlog)
+                    path: configuration.path, mode: configuration.mode, backlog: BoundaryLimits.backlog)
             }
         }
     }
@@ -90,7 +90,7 @@ public final class BoundaryProxy: Service {
         } onCancelOrGracefulShutdown: {
             // Nobody finds it any more; who has connected already is accepted first, and read.
             listener.remove()
-            Self.close(server, listener.descriptor, looks: Limits.acceptLooks, quiet: 0)
+            Self.close(server, listener.descriptor, looks: BoundaryLimits.acceptLooks, quiet: 0)
         }
         let channels = state.withLock { state in
             state.closed = true
@@ -104,7 +104,7 @@ public final class BoundaryProxy: Service {
     /// Closes the listener once no connection has waited to be accepted at two looks in a row: a loop that was
     /// kept from running may have many of them.
     private static func close(_ server: any Channel, _ descriptor: CInt, looks: Int, quiet: Int) {
-        server.eventLoop.scheduleTask(in: .milliseconds(Limits.acceptMilliseconds)) {
+        server.eventLoop.scheduleTask(in: .milliseconds(BoundaryLimits.acceptMilliseconds)) {
             guard server.isActive else { return }
             var waiting = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
             let quiet = poll(&waiting, 1, 0) > 0 ? 0 : quiet + 1

@@ -15,11 +15,11 @@ public final class DurableQueue: Sendable {
     public struct Configuration: Sendable {
         /// The database; its directory is made (0700) when missing.
         public var path: String
-        public var maximumBatches = Limits.queueBatches
-        public var maximumBytes = Limits.queueBytes
-        public var maximumStagedBatches = Limits.stagedBatches
-        public var maximumStagedBytes = Limits.stagedBytes
-        public var maximumPages = Limits.filePages
+        public var maximumBatches = BoundaryLimits.queueBatches
+        public var maximumBytes = BoundaryLimits.queueBytes
+        public var maximumStagedBatches = BoundaryLimits.stagedBatches
+        public var maximumStagedBytes = BoundaryLimits.stagedBytes
+        public var maximumPages = BoundaryLimits.filePages
         /// Commits are at least so far apart while batches keep coming.
         public var commitInterval = Duration.milliseconds(5)
         /// First and longest wait before a disk that failed is tried again.
@@ -184,7 +184,7 @@ public final class DurableQueue: Sendable {
         if let trouble = status.trouble {
             reasons.append("\(trouble); \(status.stagedBatches) batches are in memory only")
         } else if let since = state.withLock({ $0.stagedSince }), case let age = clock.now() - since,
-            age > Limits.slowDisk
+            age > BoundaryLimits.slowDisk
         {
             reasons.append(
                 "the disk has not answered the boundary log queue for \(age.components.seconds) s; "
@@ -217,7 +217,7 @@ public final class DurableQueue: Sendable {
                 // The first of many is told at once.
                 return (false, state.status.dropped == 1 && state.thread != .working ? state.thread : nil)
             }
-            if state.chunks.last.map({ $0.bytes + size > Limits.chunkBytes }) ?? true {
+            if state.chunks.last.map({ $0.bytes + size > BoundaryLimits.chunkBytes }) ?? true {
                 state.chunks.append(Chunk(received: clock.wallSeconds()))
             }
             state.chunks[state.chunks.count - 1].append(bytes, parts, logs: logs)
@@ -330,7 +330,7 @@ public final class DurableQueue: Sendable {
     /// any more. A disk that does not answer is given up after `limit`.
     /// - Returns: how many batches were not on disk at the end.
     @discardableResult
-    public func close(within limit: Duration = Limits.closeLimit) async -> Int {
+    public func close(within limit: Duration = BoundaryLimits.closeLimit) async -> Int {
         enum Event { case closed, late, cancelled }
         return await withTaskGroup(of: Event.self) { group in
             group.addTask {

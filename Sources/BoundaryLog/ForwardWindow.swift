@@ -4,7 +4,7 @@ import DequeModule
 /// Which batches are sent when: batches of one session one after the other, sessions beside each
 /// other. Batches in, calls out; no I/O.
 ///
-/// A session that has fallen behind (``Limits/mergeFrom``) is sent several batches in one call, which
+/// A session that has fallen behind (``BoundaryLimits/mergeFrom``) is sent several batches in one call, which
 /// is what joins a slow link to a fast boundary: with one call at a time a session would get one batch
 /// in each round trip.
 package struct ForwardWindow: Sendable {
@@ -60,7 +60,8 @@ package struct ForwardWindow: Sendable {
 
     /// Whether more may be read from the queue.
     package var hasRoom: Bool {
-        batches < Limits.windowBatches && bytes < Limits.windowBytes && outstanding.count < Limits.windowSpan
+        batches < BoundaryLimits.windowBatches && bytes < BoundaryLimits.windowBytes
+            && outstanding.count < BoundaryLimits.windowSpan
     }
 
     /// Everything up to this batch is done; nil when that is not news.
@@ -103,9 +104,11 @@ package struct ForwardWindow: Sendable {
         lane.sentAlone = lane.alone > 0
         if lane.sentAlone {
             lane.alone -= 1
-        } else if lane.pending.count + 1 >= Limits.mergeFrom {
+        } else if lane.pending.count + 1 >= BoundaryLimits.mergeFrom {
             var size = first.bytes
-            while let item = lane.pending.first, first.merges(with: item), size + item.bytes <= Limits.mergeBytes {
+            while let item = lane.pending.first, first.merges(with: item),
+                size + item.bytes <= BoundaryLimits.mergeBytes
+            {
                 lane.pending.removeFirst()
                 call.request.logs += item.request.logs
                 call.batches += 1
@@ -150,7 +153,7 @@ package struct ForwardWindow: Sendable {
         }
         item.refusals += 1
         lane.underWay = []
-        guard item.refusals < Limits.refusals else {
+        guard item.refusals < BoundaryLimits.refusals else {
             finish(item)
             lane.failures = 0
             goOn(session, lane)

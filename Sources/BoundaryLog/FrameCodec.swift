@@ -20,7 +20,7 @@ public struct FrameCodec: Sendable {
         public var description: String {
             switch self {
             case .unknownTag(let tag): "tag \(tag) is none of 1 and 2"
-            case .tooLarge(let length): "a frame of \(length) bytes; at most \(Limits.frameBytes) are allowed"
+            case .tooLarge(let length): "a frame of \(length) bytes; at most \(BoundaryLimits.frameBytes) are allowed"
             }
         }
     }
@@ -90,7 +90,7 @@ public struct FrameCodec: Sendable {
         guard let tag = Tag(rawValue: first) else { throw fail(.unknownTag(first)) }
         guard let a = bytes.next(), let b = bytes.next(), let c = bytes.next() else { return nil }
         let length = Int(a) << 16 | Int(b) << 8 | Int(c)
-        guard length <= Limits.frameBytes else { throw fail(.tooLarge(length)) }
+        guard length <= BoundaryLimits.frameBytes else { throw fail(.tooLarge(length)) }
         return (tag, length)
     }
 

@@ -47,7 +47,7 @@ final class QueueDatabase {
 
     /// Opens the file, makes it when missing (0600), checks it and brings its schema up to date.
     /// - Throws: `BoundaryError`; `damaged` and `newerSchema` mean that the file itself is of no use.
-    init(path: String, pages: Int = Limits.filePages, migrations: [String] = QueueDatabase.migrations) throws {
+    init(path: String, pages: Int = BoundaryLimits.filePages, migrations: [String] = QueueDatabase.migrations) throws {
         self.path = path
         try Self.create(path)
         let database = try SQLite(path: path)

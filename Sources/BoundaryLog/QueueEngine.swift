@@ -69,7 +69,7 @@ struct QueueEngine {
             chunk.firstID = nextID
             nextID += Int64(chunk.batches)
             // Small ones together: each is a transaction.
-            if let last = held.indices.last, held[last].bytes + chunk.bytes <= Limits.chunkBytes {
+            if let last = held.indices.last, held[last].bytes + chunk.bytes <= BoundaryLimits.chunkBytes {
                 held[last].append(chunk)
             } else {
                 held.append(chunk)
@@ -213,7 +213,7 @@ struct QueueEngine {
         // As full as makes no difference: the largest batch would not fit.
         let isFull =
             stored.batches + held.reduce(0) { $0 + $1.batches } >= configuration.maximumBatches
-            || stored.bytes + held.reduce(0) { $0 + $1.bytes } + Limits.frameBytes > configuration.maximumBytes
+            || stored.bytes + held.reduce(0) { $0 + $1.bytes } + BoundaryLimits.frameBytes > configuration.maximumBytes
         if dropped.count > toldDrops.count, toldDrops.at.map({ now >= $0 + .seconds(10) }) ?? true {
             logger.error(
                 "boundary logs were dropped",
@@ -304,7 +304,7 @@ struct QueueEngine {
     private mutating func adopt(_ fresh: QueueDatabase) throws {
         let totals = try fresh.totals()
         // Readers begin after 0.
-        guard totals.batches == 0 || (totals.firstID > 0 && totals.lastID < Limits.largestID) else {
+        guard totals.batches == 0 || (totals.firstID > 0 && totals.lastID < BoundaryLimits.largestID) else {
             throw BoundaryError(.damaged, "boundary log queue \(configuration.path): a batch has an impossible number")
         }
         if unopenedSince == nil {

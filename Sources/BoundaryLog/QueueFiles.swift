@@ -28,7 +28,7 @@ enum QueueFiles {
         let kept = directoryEntries(parent).compactMap { name in
             name.hasPrefix(prefix) ? Int(name.dropFirst(prefix.count)) : nil
         }.sorted()
-        for number in kept.dropLast(Limits.setAside - 1) {
+        for number in kept.dropLast(BoundaryLimits.setAside - 1) {
             for suffix in ["", "-wal"] { unlink("\(parent)/\(prefix)\(number)\(suffix)") }
         }
         let aside = "\(parent)/\(prefix)\((kept.last ?? 0) + 1)"
@@ -59,10 +59,11 @@ enum QueueFiles {
                 let batch = QueuedBatch(
                     id: rest.integer(0), logs: Int(clamping: rest.integer(1)), payload: rest.bytes(2))
                 if order == "DESC", batch.id <= limit { break }
-                guard rows.count < Limits.queueBatches, bytes + batch.payload.count <= Limits.queueBytes else { break }
+                guard rows.count < BoundaryLimits.queueBatches, bytes + batch.payload.count <= BoundaryLimits.queueBytes
+                else { break }
                 bytes += batch.payload.count
                 let valid = batch.payload.withUnsafeBytes { try? BatchScanner.scan(.request, $0) }
-                if batch.id > 0, batch.id < Limits.largestID, case .batch(_, let summary) = valid,
+                if batch.id > 0, batch.id < BoundaryLimits.largestID, case .batch(_, let summary) = valid,
                     summary.logs == batch.logs
                 {
                     rows.append((batch.id, batch))
@@ -75,7 +76,7 @@ enum QueueFiles {
         var saved = 0
         for (id, batch) in front + back.reversed() where id > ids.last ?? 0 {
             // Ids have holes; a chunk's have none.
-            if let last = ids.last, id != last + 1 || chunk.bytes >= Limits.chunkBytes {
+            if let last = ids.last, id != last + 1 || chunk.bytes >= BoundaryLimits.chunkBytes {
                 saved += store(chunk, in: fresh)
                 chunk = Chunk(received: wall)
             }

@@ -10,7 +10,7 @@ package struct SequenceTracker: Sendable {
     private var uses: UInt64 = 0
     private let capacity: Int
 
-    package init(capacity: Int = Limits.sessions) { self.capacity = capacity }
+    package init(capacity: Int = BoundaryLimits.sessions) { self.capacity = capacity }
 
     package var count: Int { sessions.count }
 

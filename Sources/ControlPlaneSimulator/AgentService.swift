@@ -13,7 +13,7 @@ package final class AgentService: Sendable {
     package struct Configuration: Sendable {
         package var manifest: SimulatedManifest
         /// Encoded size that the manifest is padded to with opaque bytes; nil for none
-        /// (``Limits/manifestPaddingBytes``).
+        /// (``SimulatorLimits/manifestPaddingBytes``).
         package var manifestBytes: Int?
         package var banners: [Coder_Agent_V2_BannerConfig] = []
         /// Time between reports of statistics.
@@ -242,7 +242,7 @@ package final class AgentService: Sendable {
     private static func manifest(_ configuration: Configuration) -> Coder_Agent_V2_Manifest {
         let manifest = configuration.manifest.message
         guard let target = configuration.manifestBytes else { return manifest }
-        return pad(manifest, to: min(target, Limits.manifestPaddingBytes))
+        return pad(manifest, to: min(target, SimulatorLimits.manifestPaddingBytes))
     }
 
     /// Puts bytes that nobody reads into the map of relays, which is what makes real manifests large.

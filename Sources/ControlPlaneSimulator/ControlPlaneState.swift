@@ -103,8 +103,8 @@ struct ControlPlaneState: Sendable {
             throw Refusal("unknown log source \(source)")
         }
         let size = (try? request.serializedBytes() as [UInt8])?.count ?? 0
-        guard size <= Limits.logBatchBytes else {
-            throw Refusal("the batch has \(size) bytes; at most \(Limits.logBatchBytes) are taken")
+        guard size <= SimulatorLimits.logBatchBytes else {
+            throw Refusal("the batch has \(size) bytes; at most \(SimulatorLimits.logBatchBytes) are taken")
         }
         for (index, log) in request.logs.enumerated() {
             guard Self.isKnown(log.level), log.level != .unspecified else {
@@ -146,8 +146,9 @@ struct ControlPlaneState: Sendable {
             }
             guard item.result.hasCollectedAt else { throw Refusal("metadata \(item.key): collected_at is missing") }
             let size = item.result.value.utf8.count
-            guard size <= Limits.metadataValueBytes else {
-                throw Refusal("metadata \(item.key): \(size) bytes; at most \(Limits.metadataValueBytes) are taken")
+            guard size <= SimulatorLimits.metadataValueBytes else {
+                throw Refusal(
+                    "metadata \(item.key): \(size) bytes; at most \(SimulatorLimits.metadataValueBytes) are taken")
             }
         }
     }
@@ -245,7 +246,9 @@ struct ControlPlaneState: Sendable {
         guard !subAgents.contains(where: { $0.name == agent.name }) else {
             throw Refusal("there is a sub-agent \"\(agent.name)\" already")
         }
-        guard subAgents.count < Limits.subAgents else { throw Refusal("there are \(Limits.subAgents) sub-agents") }
+        guard subAgents.count < SimulatorLimits.subAgents else {
+            throw Refusal("there are \(SimulatorLimits.subAgents) sub-agents")
+        }
         subAgents.append(agent)
         var response = Coder_Agent_V2_CreateSubAgentResponse()
         response.agent = agent

@@ -7,7 +7,7 @@ import Synchronization
 /// A TCP proxy between an agent and its server that does to connections what networks do.
 ///
 /// Every command takes effect for all connections that are open, and has when it returns. Back-pressure goes through: what
-/// one side doesn't read, the other can't send beyond ``Limits/proxyBufferBytes``.
+/// one side doesn't read, the other can't send beyond ``SimulatorLimits/proxyBufferBytes``.
 package final class FaultProxy: Sendable {
     /// One of the two ways.
     package enum Direction: Sendable, Hashable {
@@ -294,7 +294,7 @@ final class ProxyPair {
 
     func readMore(_ direction: FaultProxy.Direction) {
         guard !settings.stalled, !ended, let server, let way = ways[direction] else { return }
-        guard way.queuedBytes < Limits.proxyBufferBytes else { return }
+        guard way.queuedBytes < SimulatorLimits.proxyBufferBytes else { return }
         let (source, sink) = direction == .toServer ? (client, server) : (server, client)
         if sink.isWritable { source.read() }
     }

@@ -77,7 +77,7 @@ struct FaultTable: Sendable {
     mutating func clearDials() { dials = [] }
 
     private static func append<Fault>(_ plan: Plan<Fault>, to queue: inout Deque<Plan<Fault>>) {
-        guard queue.count < Limits.faultsPerRPC else { return }
+        guard queue.count < SimulatorLimits.faultsPerRPC else { return }
         queue.append(plan)
     }
 

@@ -10,8 +10,8 @@ indirect enum JSONValue: Codable, Equatable {
     case object([String: JSONValue])
 
     init(from decoder: any Decoder) throws {
-        guard decoder.codingPath.count <= Limits.manifestDepth else {
-            throw SimulatorError(.manifest, "the JSON is nested more than \(Limits.manifestDepth) deep")
+        guard decoder.codingPath.count <= SimulatorLimits.manifestDepth else {
+            throw SimulatorError(.manifest, "the JSON is nested more than \(SimulatorLimits.manifestDepth) deep")
         }
         let container = try decoder.singleValueContainer()
         if container.decodeNil() {

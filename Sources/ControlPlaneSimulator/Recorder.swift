@@ -6,14 +6,14 @@ import SwiftProtobuf
 import Synchronization
 
 /// What the control plane has seen: every call and every connection, the last of each kind with
-/// complete counts (``Limits/callsKept``, ``Limits/callBytesKept``).
+/// complete counts (``SimulatorLimits/callsKept``, ``SimulatorLimits/callBytesKept``).
 package final class Recorder: Sendable {
     /// What is kept; what isn't is counted all the same.
     package struct Configuration: Sendable {
         /// Calls kept of each rpc; 0 keeps none.
-        package var callsKept = Limits.callsKept
+        package var callsKept = SimulatorLimits.callsKept
         /// Encoded bytes of the calls kept of each rpc.
-        package var callBytesKept = Limits.callBytesKept
+        package var callBytesKept = SimulatorLimits.callBytesKept
         /// Overrides `callsKept` by rpc name (`BatchCreateLogs`).
         package var keptByRPC: [String: Int] = [:]
 

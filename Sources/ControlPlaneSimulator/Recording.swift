@@ -59,7 +59,7 @@ package struct Recording: Sendable {
     }
 
     private var byRPC: [String: Kept] = [:]
-    /// Openings, ends and refusals, oldest first; at most ``Limits/connectionEventsKept``.
+    /// Openings, ends and refusals, oldest first; at most ``SimulatorLimits/connectionEventsKept``.
     package private(set) var connectionEvents: Deque<ConnectionEvent> = []
     /// Connections that were upgraded.
     package private(set) var opened = 0
@@ -68,7 +68,7 @@ package struct Recording: Sendable {
     /// Attempts to make one that were answered with another status than 101.
     package private(set) var refused = 0
     /// Calls that were answered with an error because they break the contract, oldest first; at
-    /// most ``Limits/violationsKept``.
+    /// most ``SimulatorLimits/violationsKept``.
     package private(set) var refusals: Deque<RecordedCall> = []
     /// Number of the latest record; 0 when there is none.
     package internal(set) var lastNumber: UInt64 = 0
@@ -106,7 +106,7 @@ package struct Recording: Sendable {
         byRPC[call.rpc, default: Kept()].add(call, bytes, limit, byteLimit)
         if case .refused = call.outcome {
             refusals.append(call)
-            if refusals.count > Limits.violationsKept { refusals.removeFirst() }
+            if refusals.count > SimulatorLimits.violationsKept { refusals.removeFirst() }
         }
     }
 
@@ -117,7 +117,7 @@ package struct Recording: Sendable {
         case .answered(_, let path, _): if path.contains("/me/rpc") { refused += 1 }
         }
         connectionEvents.append(event)
-        if connectionEvents.count > Limits.connectionEventsKept { connectionEvents.removeFirst() }
+        if connectionEvents.count > SimulatorLimits.connectionEventsKept { connectionEvents.removeFirst() }
     }
 }
 

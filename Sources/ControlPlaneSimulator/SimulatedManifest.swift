@@ -43,7 +43,7 @@ package struct SimulatedManifest: Sendable {
     package init(path: String) throws(SimulatorError) {
         let bytes: [UInt8]
         do {
-            bytes = try OwnFile.readNamed(path, limit: Limits.manifestFileBytes).bytes
+            bytes = try OwnFile.readNamed(path, limit: SimulatorLimits.manifestFileBytes).bytes
         } catch {
             throw SimulatorError(.manifest, "\(error)")
         }

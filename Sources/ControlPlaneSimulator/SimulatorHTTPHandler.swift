@@ -27,7 +27,7 @@ final class SimulatorHTTPHandler: ChannelInboundHandler, RemovableChannelHandler
             body = Data()
             tooLong = false
         case .body(let part):
-            tooLong = tooLong || body.count + part.readableBytes > Limits.requestBodyBytes
+            tooLong = tooLong || body.count + part.readableBytes > SimulatorLimits.requestBodyBytes
             if !tooLong { body.append(contentsOf: part.readableBytesView) }
         case .end:
             guard let head = head.take() else { return }
@@ -44,7 +44,8 @@ final class SimulatorHTTPHandler: ChannelInboundHandler, RemovableChannelHandler
 
     private func handle(_ head: HTTPRequestHead, _ context: ChannelHandlerContext) {
         guard !tooLong else {
-            respond(RESTRoutes.problem(413, "at most \(Limits.requestBodyBytes) bytes are taken"), head, context)
+            respond(
+                RESTRoutes.problem(413, "at most \(SimulatorLimits.requestBodyBytes) bytes are taken"), head, context)
             return
         }
         let isRPC = head.uri.split(separator: "?").first?.hasSuffix("/me/rpc") == true

@@ -226,7 +226,7 @@ package final class SimulatorServer: Sendable {
 
     func reinitBegan(_ send: @escaping @Sendable (String) -> Void) -> Int? {
         let (id, claim) = state.withLock { state -> (Int?, String?) in
-            guard state.reinits.count < Limits.reinitWaiters else { return (nil, nil) }
+            guard state.reinits.count < SimulatorLimits.reinitWaiters else { return (nil, nil) }
             state.nextReinit += 1
             state.reinits[state.nextReinit] = send
             return (state.nextReinit, state.claim)

@@ -40,13 +40,14 @@ public struct ClientConnection: Sendable {
     ) throws(DRPCError) -> UInt64 {
         guard call == nil else { throw DRPCError(.limit, "a call runs already on this connection") }
         let pairs = metadata.isEmpty ? nil : Metadata.encode(metadata)
-        guard rpc.utf8.count <= Limits.packetBytes else {
-            throw DRPCError(.limit, "name of a call is longer than \(Limits.packetBytes)")
+        guard rpc.utf8.count <= DRPCLimits.packetBytes else {
+            throw DRPCError(.limit, "name of a call is longer than \(DRPCLimits.packetBytes)")
         }
-        guard metadata.count <= Limits.metadataPairs, pairs?.readableBytes ?? 0 <= Limits.metadataBytes else {
+        guard metadata.count <= DRPCLimits.metadataPairs, pairs?.readableBytes ?? 0 <= DRPCLimits.metadataBytes else {
             throw DRPCError(
                 .limit,
-                "metadata of a call has more than \(Limits.metadataPairs) pairs or \(Limits.metadataBytes) bytes")
+                "metadata of a call has more than \(DRPCLimits.metadataPairs) pairs or \(DRPCLimits.metadataBytes) bytes"
+            )
         }
         stream += 1
         call = Call(kind: kind)
@@ -59,8 +60,8 @@ public struct ClientConnection: Sendable {
     public mutating func send(_ data: ByteBuffer, stream: UInt64, into out: inout ByteBuffer) throws(DRPCError) {
         guard let running = call, stream == self.stream else { throw DRPCError(.cancelled, "the call is over") }
         guard !running.sendingEnded else { throw DRPCError(.closed, "the call's sending side was ended") }
-        guard data.readableBytes <= Limits.packetBytes else {
-            throw DRPCError(.limit, "message of \(data.readableBytes) bytes is longer than \(Limits.packetBytes)")
+        guard data.readableBytes <= DRPCLimits.packetBytes else {
+            throw DRPCError(.limit, "message of \(data.readableBytes) bytes is longer than \(DRPCLimits.packetBytes)")
         }
         write(.message, data, into: &out)
     }

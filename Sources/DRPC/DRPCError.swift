@@ -13,7 +13,7 @@ public struct DRPCError: Error, Sendable, Equatable, CustomStringConvertible {
         case cancelled
         /// The connection is closed, or could not be made.
         case closed
-        /// A message or a queue is past a bound of ``Limits``.
+        /// A message or a queue is past a bound of ``DRPCLimits``.
         case limit
         /// The bytes of a message are not what its type says.
         case undecodable

@@ -44,7 +44,7 @@ public struct FrameHeader: Sendable, Equatable {
 
     /// Reads a header from the front of the buffer without consuming it.
     /// - Returns: the header and its size, or nil when more bytes are needed.
-    /// - Throws: a protocol violation for a varint of more than ``Limits/varintBytes`` bytes.
+    /// - Throws: a protocol violation for a varint of more than ``DRPCLimits/varintBytes`` bytes.
     public static func peek(_ buffer: ByteBuffer) throws(DRPCError) -> (header: FrameHeader, size: Int)? {
         var index = buffer.readerIndex
         guard let first: UInt8 = buffer.getInteger(at: index) else { return nil }
@@ -69,14 +69,14 @@ public struct FrameHeader: Sendable, Equatable {
 
     private static func varint(_ buffer: ByteBuffer, _ index: inout Int) throws(DRPCError) -> UInt64? {
         var value: UInt64 = 0
-        for position in 0..<Limits.varintBytes {
+        for position in 0..<DRPCLimits.varintBytes {
             guard let byte: UInt8 = buffer.getInteger(at: index) else { return nil }
             index += 1
             // Bits past the 64th are dropped, as the reference does.
             value |= UInt64(byte & 0x7F) &<< UInt64(7 * position)
             if byte & 0x80 == 0 { return value }
         }
-        throw .violation("varint of more than \(Limits.varintBytes) bytes")
+        throw .violation("varint of more than \(DRPCLimits.varintBytes) bytes")
     }
 
     static func writeVarint(_ value: UInt64, into buffer: inout ByteBuffer) {
@@ -135,11 +135,11 @@ public struct Packet: Sendable, Equatable {
         self.data = data
     }
 
-    /// Appends the packet as frames of at most ``Limits/frameDataBytes``.
+    /// Appends the packet as frames of at most ``DRPCLimits/frameDataBytes``.
     public func write(into buffer: inout ByteBuffer) {
         var rest = data
         repeat {
-            let length = min(rest.readableBytes, Limits.frameDataBytes)
+            let length = min(rest.readableBytes, DRPCLimits.frameDataBytes)
             let header = FrameHeader(
                 kind: kind.rawValue, stream: stream, message: message, length: UInt64(length),
                 done: length == rest.readableBytes,

@@ -20,7 +20,7 @@ final class MessagePipe: Sendable {
         var nextWriter: UInt64 = 0
 
         var isFull: Bool {
-            queue.count >= Limits.queuedMessages || queuedBytes >= Limits.queuedMessageBytes
+            queue.count >= DRPCLimits.queuedMessages || queuedBytes >= DRPCLimits.queuedMessageBytes
         }
     }
 
@@ -160,7 +160,7 @@ final class MessagePipe: Sendable {
     private func giveWay() async throws {
         guard loop.inEventLoop else { return }
         let (_, count) = sentInARow.wrappingAdd(1, ordering: .relaxed)
-        guard count >= Limits.messagesInARow else { return }
+        guard count >= DRPCLimits.messagesInARow else { return }
         sentInARow.store(0, ordering: .relaxed)
         try await loop.scheduleTask(in: .microseconds(50)) {}.futureResult.get()
     }

@@ -54,7 +54,7 @@ public struct PacketReader: Sendable {
     private mutating func nextFrame() throws(DRPCError) -> Frame? {
         guard let (header, _) = try FrameHeader.peek(buffer) else { return nil }
         // Refused by its header, so that nobody makes us hold what we won't take.
-        guard header.length <= UInt64(Limits.packetBytes) else {
+        guard header.length <= UInt64(DRPCLimits.packetBytes) else {
             throw .violation("frame of \(header.length) bytes")
         }
         return try Frame.read(from: &buffer)
@@ -85,7 +85,7 @@ public struct PacketAssembler: Sendable {
 
     /// Takes one frame and returns the packet that it completes.
     /// - Throws: a protocol violation when ids go back, the kind changes within a packet or is
-    ///   unknown without the control bit, or the packet is longer than ``Limits/packetBytes``.
+    ///   unknown without the control bit, or the packet is longer than ``DRPCLimits/packetBytes``.
     public mutating func receive(_ frame: Frame) throws(DRPCError) -> Packet? {
         let header = frame.header
         let known = PacketKind(rawValue: header.kind)
@@ -107,7 +107,9 @@ public struct PacketAssembler: Sendable {
             open = nil
             size = frame.data.readableBytes
         }
-        guard size <= Limits.packetBytes else { throw .violation("packet of more than \(Limits.packetBytes) bytes") }
+        guard size <= DRPCLimits.packetBytes else {
+            throw .violation("packet of more than \(DRPCLimits.packetBytes) bytes")
+        }
 
         var data = frame.data
         if var unfinished = open.take() {

@@ -21,14 +21,14 @@ public struct ErrorPayload: Sendable, Equatable {
         }
     }
 
-    /// The data, its text cut to ``Limits/errorTextBytes`` at a character's border.
+    /// The data, its text cut to ``DRPCLimits/errorTextBytes`` at a character's border.
     public func encoded() -> ByteBuffer {
         var buffer = ByteBuffer()
         buffer.writeInteger(code)
-        if text.utf8.count <= Limits.errorTextBytes {
+        if text.utf8.count <= DRPCLimits.errorTextBytes {
             buffer.writeString(text)
         } else {
-            var kept = Array(text.utf8.prefix(Limits.errorTextBytes + 1))
+            var kept = Array(text.utf8.prefix(DRPCLimits.errorTextBytes + 1))
             // Drops the byte too many and, when it is inside a character, the rest of that.
             while let last = kept.popLast(), last & 0xC0 == 0x80 {}
             buffer.writeBytes(kept)
@@ -65,15 +65,15 @@ public enum Metadata {
     }
 
     /// The pairs; of a key that comes twice the last value counts.
-    /// - Throws: a protocol violation for other bytes and more than ``Limits/metadataPairs``.
+    /// - Throws: a protocol violation for other bytes and more than ``DRPCLimits/metadataPairs``.
     public static func decode(_ data: ByteBuffer) throws(DRPCError) -> [String: String] {
         var data = data
         var pairs: [String: String] = [:]
         var count = 0
         while data.readableBytes > 0 {
             count += 1
-            guard count <= Limits.metadataPairs else {
-                throw .violation("metadata of more than \(Limits.metadataPairs) pairs")
+            guard count <= DRPCLimits.metadataPairs else {
+                throw .violation("metadata of more than \(DRPCLimits.metadataPairs) pairs")
             }
             guard var entry = field(entryTag, of: &data),
                 let key = field(keyTag, of: &entry),
@@ -88,7 +88,7 @@ public enum Metadata {
     private static func field(_ tag: UInt8, of buffer: inout ByteBuffer) -> ByteBuffer? {
         guard buffer.readInteger(as: UInt8.self) == tag else { return nil }
         var length: UInt64 = 0
-        for position in 0..<Limits.varintBytes {
+        for position in 0..<DRPCLimits.varintBytes {
             guard let byte: UInt8 = buffer.readInteger() else { return nil }
             length |= UInt64(byte & 0x7F) &<< UInt64(7 * position)
             if byte & 0x80 == 0 {

@@ -19,7 +19,7 @@ final class CallToken: Sendable {
 }
 
 /// Drives a ``ClientConnection`` on any NIO channel that carries bytes. Calls run one after the
-/// other; those that wait are bounded by ``Limits/queuedCalls``.
+/// other; those that wait are bounded by ``DRPCLimits/queuedCalls``.
 final class RPCClientHandler: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundIn = Never
@@ -103,8 +103,8 @@ final class RPCClientHandler: ChannelDuplexHandler {
         if let failure { return refuse(call, failure) }
         if call.token.isCancelled { return refuse(call, CancellationError()) }
         if current == nil, !machine.isBusy { return begin(call) }
-        guard queue.count < Limits.queuedCalls else {
-            return refuse(call, DRPCError(.limit, "\(Limits.queuedCalls) calls wait on this connection already"))
+        guard queue.count < DRPCLimits.queuedCalls else {
+            return refuse(call, DRPCError(.limit, "\(DRPCLimits.queuedCalls) calls wait on this connection already"))
         }
         queue.append(call)
     }

@@ -143,7 +143,7 @@ public final class RPCServerHandler: ChannelDuplexHandler {
         guard !isProcessing else { return }
         isProcessing = true
         defer { isProcessing = false }
-        var left = Limits.packetsInARow
+        var left = DRPCLimits.packetsInARow
         do throws(DRPCError) {
             while mayProceed, let packet = try reader.next() {
                 for action in try machine.receive(packet, into: &out) { perform(action) }

@@ -64,7 +64,7 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
     public init(methods: [String: Entry]) { self.methods = methods }
 
     /// False while too many cancelled handlers still run.
-    public var wantsPackets: Bool { lingering.count < Limits.lingeringHandlers }
+    public var wantsPackets: Bool { lingering.count < DRPCLimits.lingeringHandlers }
 
     /// Whether a call is going on.
     public var isBusy: Bool { call != nil }
@@ -107,7 +107,7 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
     ///   the message is too long for a packet.
     public mutating func send(_ data: ByteBuffer, stream: UInt64, into out: inout ByteBuffer) throws(DRPCError) {
         guard call?.stream == stream else { throw DRPCError(.cancelled, "the call is over") }
-        guard data.readableBytes <= Limits.packetBytes else { throw Self.tooLong(data) }
+        guard data.readableBytes <= DRPCLimits.packetBytes else { throw Self.tooLong(data) }
         write(.message, data, into: &out)
     }
 
@@ -116,7 +116,7 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
         lingering.remove(stream)
         guard let ending = call, ending.stream == stream else { return }
         switch outcome {
-        case .success(let response?) where response.readableBytes > Limits.packetBytes:
+        case .success(let response?) where response.readableBytes > DRPCLimits.packetBytes:
             write(.error, DRPCError.answer(for: Self.tooLong(response)).encoded(), into: &out)
         case .success(let response):
             if ending.entry.kind.hasSingleResponse {
@@ -135,7 +135,7 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
         guard packet.stream > lastInvoked else {
             throw .violation("metadata after the Invoke of stream \(packet.stream)")
         }
-        guard packet.data.readableBytes <= Limits.metadataBytes else {
+        guard packet.data.readableBytes <= DRPCLimits.metadataBytes else {
             throw .violation("metadata of \(packet.data.readableBytes) bytes")
         }
         _ = try Metadata.decode(packet.data)
@@ -153,7 +153,7 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
         guard let entry = methods[rpc] else {
             // Cut before it is quoted: quoting megabytes would hold the event loop up, and what is
             // quoted isn't shorter.
-            let name = goQuoted(utf8: packet.data.readableBytesView.prefix(Limits.errorTextBytes))
+            let name = goQuoted(utf8: packet.data.readableBytesView.prefix(DRPCLimits.errorTextBytes))
             let text = DRPCError.unknownRPCPrefix + name
             Packet(.error, stream: packet.stream, message: 1, data: ErrorPayload(code: 0, text: text).encoded())
                 .write(into: &out)
@@ -211,6 +211,6 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
     }
 
     private static func tooLong(_ data: ByteBuffer) -> DRPCError {
-        DRPCError(.limit, "message of \(data.readableBytes) bytes is longer than \(Limits.packetBytes)")
+        DRPCError(.limit, "message of \(data.readableBytes) bytes is longer than \(DRPCLimits.packetBytes)")
     }
 }

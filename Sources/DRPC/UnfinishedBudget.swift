@@ -6,7 +6,7 @@ public final class UnfinishedBudget: Sendable {
     private let total = Atomic<Int>(0)
     private let limit: Int
 
-    public init(limit: Int = Limits.unfinishedBytes) { self.limit = limit }
+    public init(limit: Int = DRPCLimits.unfinishedBytes) { self.limit = limit }
 
     /// Bytes held now.
     public var held: Int { total.load(ordering: .relaxed) }
@@ -16,6 +16,6 @@ public final class UnfinishedBudget: Sendable {
     func rebook(from old: Int, to new: Int) -> Bool {
         guard old != new else { return true }
         let (_, sum) = total.wrappingAdd(new - old, ordering: .relaxed)
-        return new <= old || new <= Limits.unfinishedBytesGranted || sum <= limit
+        return new <= old || new <= DRPCLimits.unfinishedBytesGranted || sum <= limit
     }
 }

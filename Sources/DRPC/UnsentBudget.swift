@@ -4,7 +4,7 @@ import Synchronization
 /// never read can't take the memory of the process.
 ///
 /// A connection is in it from the answer that filled it (past
-/// ``Limits/unsentBytesOfConnection``) until its client has read nearly all. What a connection holds
+/// ``DRPCLimits/unsentBytesOfConnection``) until its client has read nearly all. What a connection holds
 /// below that is bounded by the number of connections.
 public final class UnsentBudget: Sendable {
     private struct Holder {
@@ -25,7 +25,7 @@ public final class UnsentBudget: Sendable {
     private let state = Mutex(State())
     private let limit: Int
 
-    public init(limit: Int = Limits.unsentBytes) { self.limit = limit }
+    public init(limit: Int = DRPCLimits.unsentBytes) { self.limit = limit }
 
     /// Bytes held now.
     public var held: Int { state.withLock { $0.held } }

@@ -22,7 +22,7 @@ struct ByteStreamState {
     /// Whether what the peer sends is still looked at.
     var isReading: Bool { phase != .closed }
 
-    mutating func received(_ event: FrameReader.Event) -> Action {
+    mutating func received(_ event: WebSocketFrameReader.Event) -> Action {
         switch (phase, event) {
         case (.open, .data(let bytes)): return .deliver(bytes)
         case (.open, .ping(let payload)): return .sendPong(payload)

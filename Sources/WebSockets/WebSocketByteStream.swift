@@ -26,7 +26,7 @@ public struct WebSocketTimes: Sendable {
 ///
 /// - Reading: payload is passed on as it comes, so memory is bounded by one read of the socket, and
 ///   back-pressure (no `read()` from behind) reaches the peer.
-/// - Writing: what is written between two flushes shares frames of up to ``Limits/frameBytes``.
+/// - Writing: what is written between two flushes shares frames of up to ``WebSocketLimits/frameBytes``.
 /// - An end in order (close 1000, or none) is `channelInactive` alone; any other end first fires
 ///   ``WebSocketError`` as an error. `close()` from behind makes the closing handshake with 1000, the
 ///   outbound event ``WebSocketClose`` with a code of its own.
@@ -41,8 +41,8 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
     private let times: WebSocketTimes
     private let makeMask: () -> UInt32
     private var state = ByteStreamState()
-    private var reader: FrameReader
-    private var writer: FrameWriter
+    private var reader: WebSocketFrameReader
+    private var writer: WebSocketFrameWriter
     private var keepalive: Keepalive?
     private var context: ChannelHandlerContext?
     private var timer: Scheduled<Void>?
@@ -67,8 +67,8 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
         self.role = role
         self.times = times ?? (role == .client ? .client : .server)
         self.makeMask = makeMask
-        reader = FrameReader(role: role)
-        writer = FrameWriter(masks: role == .client)
+        reader = WebSocketFrameReader(role: role)
+        writer = WebSocketFrameWriter(masks: role == .client)
     }
 
     // MARK: Life
@@ -93,7 +93,7 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
         closing?.cancel()
         let waiting = promises
         promises = []
-        writer = FrameWriter(masks: role == .client)
+        writer = WebSocketFrameWriter(masks: role == .client)
         for promise in waiting { promise.fail(ChannelError.ioOnClosedChannel) }
         context = nil
     }
@@ -187,10 +187,10 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
         context.fireChannelWritabilityChanged()
     }
 
-    private func send(_ opcode: FrameHeader.Opcode, _ payload: ByteBuffer, _ context: ChannelHandlerContext) {
+    private func send(_ opcode: WebSocketFrameHeader.Opcode, _ payload: ByteBuffer, _ context: ChannelHandlerContext) {
         emit(context)
         context.writeAndFlush(
-            wrapOutboundOut(FrameWriter.control(opcode, payload, mask: role == .client ? makeMask() : nil)),
+            wrapOutboundOut(WebSocketFrameWriter.control(opcode, payload, mask: role == .client ? makeMask() : nil)),
             promise: nil)
     }
 
@@ -199,7 +199,7 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
         if let code {
             payload.writeInteger(code.value)
             var reason = reason
-            while reason.utf8.count > Limits.reasonBytes { reason.removeLast() }
+            while reason.utf8.count > WebSocketLimits.reasonBytes { reason.removeLast() }
             payload.writeString(reason)
         }
         send(.close, payload, context)
@@ -291,7 +291,7 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
 /// before. It succeeds at once; the end itself is the channel's.
 public struct WebSocketClose: Sendable {
     public var code: WebSocketCloseCode
-    /// At most ``Limits/reasonBytes``; more is cut.
+    /// At most ``WebSocketLimits/reasonBytes``; more is cut.
     public var reason: String
 
     public init(_ code: WebSocketCloseCode, reason: String = "") {

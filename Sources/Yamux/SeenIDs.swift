@@ -1,8 +1,8 @@
-/// Which stream ids the other side has opened, as far as ``Limits/rememberedIDs`` back from the
+/// Which stream ids the other side has opened, as far as ``YamuxLimits/rememberedIDs`` back from the
 /// highest: streams come and go by the million, and a session must not grow with them. Ids may come
 /// in a slightly wrong order, since the other side's opens run at the same time.
 struct SeenIDs: Sendable {
-    private static let wordCount = Limits.rememberedIDs / 64
+    private static let wordCount = YamuxLimits.rememberedIDs / 64
     private var words = [UInt64](repeating: 0, count: Int(wordCount))
     private var highest: UInt32 = 0
 
@@ -10,13 +10,13 @@ struct SeenIDs: Sendable {
     mutating func insert(_ id: UInt32) -> Bool {
         if id > highest {
             // What the ring's place stood for before is forgotten.
-            if id - highest >= Limits.rememberedIDs {
+            if id - highest >= YamuxLimits.rememberedIDs {
                 for index in words.indices { words[index] = 0 }
             } else {
                 for skipped in (highest + 1)...id { words[Self.word(skipped)] &= ~Self.bit(skipped) }
             }
             highest = id
-        } else if highest - id >= Limits.rememberedIDs {
+        } else if highest - id >= YamuxLimits.rememberedIDs {
             return true
         }
         if words[Self.word(id)] & Self.bit(id) != 0 { return false }

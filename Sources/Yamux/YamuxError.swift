@@ -9,7 +9,7 @@ public struct YamuxError: Error, Sendable, Equatable, CustomStringConvertible {
         /// No new streams: one of the sides said GoAway 0, or the ids are used up. A new session
         /// is needed.
         case notAccepting
-        /// A bound of ``Limits`` is reached; later it may work.
+        /// A bound of ``YamuxLimits`` is reached; later it may work.
         case limit
         /// The other side reset the stream.
         case reset

@@ -12,9 +12,9 @@ public final class YamuxHandler: ChannelDuplexHandler {
 
     /// Times of a session. The defaults are the reference's.
     public struct Timing: Sendable {
-        public var keepAliveInterval = Limits.keepAliveInterval
-        public var pingTimeout = Limits.pingTimeout
-        public var closeTimeout = Limits.closeTimeout
+        public var keepAliveInterval = YamuxLimits.keepAliveInterval
+        public var pingTimeout = YamuxLimits.pingTimeout
+        public var closeTimeout = YamuxLimits.closeTimeout
         public init() {}
     }
 
@@ -116,7 +116,7 @@ public final class YamuxHandler: ChannelDuplexHandler {
     }
 
     public func read(context: ChannelHandlerContext) {
-        if stalledHeaderBytes < Limits.stalledHeaderBytes { context.read() } else { readWanted = true }
+        if stalledHeaderBytes < YamuxLimits.stalledHeaderBytes { context.read() } else { readWanted = true }
     }
 
     public func channelWritabilityChanged(context: ChannelHandlerContext) {
@@ -142,7 +142,7 @@ public final class YamuxHandler: ChannelDuplexHandler {
             if context?.channel.isWritable != true { stalledHeaderBytes += YamuxHeader.byteCount }
         case .sendData(let header, let payload):
             header.write(into: &out)
-            if payload.readableBytes <= Limits.copiedPayloadBytes {
+            if payload.readableBytes <= YamuxLimits.copiedPayloadBytes {
                 out.writeImmutableBuffer(payload)
             } else {
                 writeOut()
@@ -190,10 +190,10 @@ public final class YamuxHandler: ChannelDuplexHandler {
         guard let context, !isPumping, !isOver else { return }
         isPumping = true
         perform()
-        var budget = Limits.bytesInARow
+        var budget = YamuxLimits.bytesInARow
         repeat {
             var batch = 0
-            while !isOver, batch < Limits.batchBytes, context.channel.isWritable {
+            while !isOver, batch < YamuxLimits.batchBytes, context.channel.isWritable {
                 let count = session.transmit()
                 perform()
                 guard count > 0 else { break }
@@ -268,10 +268,10 @@ public final class YamuxHandler: ChannelDuplexHandler {
 
     private func checkOpen() throws(YamuxError) {
         try session.checkOpen()
-        guard opening + session.openStreams < Limits.streams else {
-            throw YamuxError(.limit, "\(Limits.streams) streams are open on this session already")
+        guard opening + session.openStreams < YamuxLimits.streams else {
+            throw YamuxError(.limit, "\(YamuxLimits.streams) streams are open on this session already")
         }
-        guard stalledHeaderBytes < Limits.stalledHeaderBytes else {
+        guard stalledHeaderBytes < YamuxLimits.stalledHeaderBytes else {
             throw YamuxError(.limit, "the transport takes no bytes; no stream can be opened now")
         }
     }
@@ -386,7 +386,7 @@ public final class YamuxHandler: ChannelDuplexHandler {
         guard let context, context.channel.isActive else { return }
         guard out.readableBytes > 0 else { return context.close(promise: nil) }
         let written = context.eventLoop.makePromise(of: Void.self)
-        let deadline = context.eventLoop.assumeIsolated().scheduleTask(in: Limits.farewellTimeout) {
+        let deadline = context.eventLoop.assumeIsolated().scheduleTask(in: YamuxLimits.farewellTimeout) {
             self.context?.close(promise: nil)
         }
         written.futureResult.assumeIsolated().whenComplete { _ in

@@ -105,7 +105,7 @@ extension YamuxSession {
             act(.deliver(frame.stream, data))
         } else {
             streams.values[index].discarded += count
-            if streams.values[index].discarded >= Limits.discardedBytes { return reset(frame.stream) }
+            if streams.values[index].discarded >= YamuxLimits.discardedBytes { return reset(frame.stream) }
         }
         if frame.left == 0, frame.fin { endInput(frame.stream) }
     }

@@ -45,9 +45,9 @@ public struct YamuxSession: Sendable {
 
     struct Stream {
         /// What we may still send.
-        var sendWindow = Limits.window
+        var sendWindow = YamuxLimits.window
         /// What the other side may still send.
-        var receiveWindow = Limits.window
+        var receiveWindow = YamuxLimits.window
         /// Delivered and not consumed yet.
         var unconsumed: UInt32 = 0
         /// Consumed and not given back yet.
@@ -90,8 +90,8 @@ public struct YamuxSession: Sendable {
     public private(set) var ended: YamuxError?
 
     public init(
-        role: Role, acceptBacklog: Int = Limits.acceptBacklog, maxStreams: Int = Limits.streams,
-        closeTimeout: TimeAmount = Limits.closeTimeout, firstID: UInt32? = nil
+        role: Role, acceptBacklog: Int = YamuxLimits.acceptBacklog, maxStreams: Int = YamuxLimits.streams,
+        closeTimeout: TimeAmount = YamuxLimits.closeTimeout, firstID: UInt32? = nil
     ) {
         self.role = role
         self.acceptBacklog = acceptBacklog
@@ -204,7 +204,7 @@ public struct YamuxSession: Sendable {
     private mutating func sendFrame(_ id: UInt32, _ index: Dictionary<UInt32, Stream>.Index) -> Int {
         guard hasWork(streams.values[index]) else { return 0 }
         let window = streams.values[index].sendWindow
-        let count = min(streams.values[index].queue[0].readableBytes, Int(window), Limits.dataFrameBytes)
+        let count = min(streams.values[index].queue[0].readableBytes, Int(window), YamuxLimits.dataFrameBytes)
         guard let payload = streams.values[index].queue[0].readSlice(length: count) else { return 0 }
         streams.values[index].sendWindow = window - UInt32(count)
         if streams.values[index].queue[0].readableBytes == 0 { streams.values[index].queue.removeFirst() }
@@ -266,7 +266,7 @@ public struct YamuxSession: Sendable {
         streams.values[index].unconsumed -= taken
         streams.values[index].unreturned += taken
         let delta = streams.values[index].unreturned
-        guard delta >= Limits.windowUpdate else { return }
+        guard delta >= YamuxLimits.windowUpdate else { return }
         streams.values[index].unreturned = 0
         streams.values[index].receiveWindow += delta
         act(.send(YamuxHeader(.windowUpdate, stream: id, length: delta)))

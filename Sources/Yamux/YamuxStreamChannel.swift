@@ -148,9 +148,9 @@ final class YamuxStreamChannel: Channel, ChannelCore, @unchecked Sendable {
 
     func updateWritability() {
         guard let handler, let id, state == .active else { return }
-        if queuedBytes > Limits.writeHighWaterMark {
+        if queuedBytes > YamuxLimits.writeHighWaterMark {
             isOverMark = true
-        } else if queuedBytes < Limits.writeLowWaterMark {
+        } else if queuedBytes < YamuxLimits.writeLowWaterMark {
             isOverMark = false
         }
         let now = !isOverMark && handler.transportIsWritable && handler.session.sendWindow(of: id) > 0

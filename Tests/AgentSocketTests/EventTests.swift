@@ -13,7 +13,7 @@ import Testing
         let kept = 512
         let units = UnitStore(eventCapacity: kept)
         // One batch, which is more than a socket and a connection's buffer take.
-        for number in 0..<Limits.eventBatch { try units.register(UnitGraphTests.name(number, 4_000)) }
+        for number in 0..<AgentSocketLimits.eventBatch { try units.register(UnitGraphTests.name(number, 4_000)) }
         try await withAgent(units: units) { agent in
             let slow = try agent.raw()
             slow.call(stream: 1, "SyncEvents", "")
@@ -29,7 +29,7 @@ import Testing
                 reader.append(ByteBuffer(bytes: bytes + slow.readWhatIsThere()))
                 while let packet = try reader.next() { packets.append(packet) }
             }
-            #expect(packets.dropLast().map(\.kind) == Array(repeating: .message, count: Limits.eventBatch))
+            #expect(packets.dropLast().map(\.kind) == Array(repeating: .message, count: AgentSocketLimits.eventBatch))
             let lost = 1_000 - kept
             let error = try #require(packets.last.map { ErrorPayload($0.data) })
             #expect(error.text == "SyncEvents: \(lost) events were forgotten before they were read")

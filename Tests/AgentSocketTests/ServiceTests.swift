@@ -69,24 +69,24 @@ import Testing
 
     @Test func theLongestListFitsAPacket() async throws {
         let units = UnitStore()
-        let bytes = Limits.allNamesBytes / Limits.units
-        for number in 0..<Limits.units {
-            let last = number == Limits.units - 1
-            let name = UnitGraphTests.name(number, last ? Limits.allNamesBytes - number * bytes : bytes)
+        let bytes = AgentSocketLimits.allNamesBytes / AgentSocketLimits.units
+        for number in 0..<AgentSocketLimits.units {
+            let last = number == AgentSocketLimits.units - 1
+            let name = UnitGraphTests.name(number, last ? AgentSocketLimits.allNamesBytes - number * bytes : bytes)
             try units.register(name)
             try units.complete(name)
         }
         #expect(throws: UnitError(.limit, "")) { try units.register("m") }
         try await withAgent(units: units) { agent in
             let list = try await agent.client().list()
-            #expect(list.count == Limits.units)
+            #expect(list.count == AgentSocketLimits.units)
         }
     }
 
     @Test func theLongestStatusFitsAPacket() async throws {
         let units = UnitStore()
         let count = 1_024
-        let bytes = Limits.dependencyNamesBytes / count / 2
+        let bytes = AgentSocketLimits.dependencyNamesBytes / count / 2
         let wanting = UnitGraphTests.name(0, bytes)
         try units.register(wanting)
         for number in 1...count {
@@ -107,7 +107,7 @@ import Testing
             // Minutes of quoting without the cut, and then the suite's time is up.
             let message = await text { try await client.complete(String(repeating: "\u{1}", count: 4_000_000)) }
             #expect(message.hasPrefix(#"cannot complete unit "\x01\x01"#))
-            #expect(message.utf8.count == DRPC.Limits.errorTextBytes)
+            #expect(message.utf8.count == DRPCLimits.errorTextBytes)
         }
     }
 

@@ -26,7 +26,7 @@ struct TestAgent: Sendable {
 private let blockingExecutor = BlockingExecutor(threads: 16)
 
 func withAgent(
-    units: UnitStore = UnitStore(), connections: Int = Limits.connections,
+    units: UnitStore = UnitStore(), connections: Int = AgentSocketLimits.connections,
     admits: @escaping @Sendable (PeerCredentials) -> Bool = { _ in true },
     forwarder: any AppStatusForwarder = OfflineForwarder(), unsentBudget: UnsentBudget = UnsentBudget(),
     _ body: @Sendable (TestAgent) async throws -> Void

@@ -54,7 +54,7 @@ import Testing
     @Test(arguments: [-1, 0, 1])
     func nameLimit(difference: Int) throws {
         var graph = UnitGraph()
-        let name = unit(String(repeating: "n", count: Limits.nameBytes + difference))
+        let name = unit(String(repeating: "n", count: AgentSocketLimits.nameBytes + difference))
         if difference > 0 {
             #expect(throws: UnitError(.limit, "")) { try graph.register(name) }
         } else {
@@ -71,13 +71,16 @@ import Testing
     @Test(arguments: [-1, 0, 1])
     func limitOfAllNames(difference: Int) throws {
         var graph = UnitGraph()
-        let full = Limits.allNamesBytes / Limits.nameBytes - 1
-        for number in 0..<full { try graph.register(unit(Self.name(number, Limits.nameBytes))) }
-        try graph.register(unit(Self.name(full, Limits.allNamesBytes - full * Limits.nameBytes - 2)))
+        let full = AgentSocketLimits.allNamesBytes / AgentSocketLimits.nameBytes - 1
+        for number in 0..<full { try graph.register(unit(Self.name(number, AgentSocketLimits.nameBytes))) }
+        try graph.register(
+            unit(Self.name(full, AgentSocketLimits.allNamesBytes - full * AgentSocketLimits.nameBytes - 2)))
         let last = unit(String(repeating: "l", count: 2 + difference))
         if difference > 0 {
             #expect(throws: UnitError(.limit, "")) { try graph.register(last) }
-            #expect(throws: UnitError(.limit, "")) { try graph.want(unit(Self.name(0, Limits.nameBytes)), last) }
+            #expect(throws: UnitError(.limit, "")) {
+                try graph.want(unit(Self.name(0, AgentSocketLimits.nameBytes)), last)
+            }
             #expect(graph.edgeCount == 0)
         } else {
             try graph.register(last)
@@ -89,9 +92,9 @@ import Testing
         var graph = UnitGraph()
         let wanting = unit(Self.name(0, 4_000))
         try graph.register(wanting)
-        let full = Limits.dependencyNamesBytes / 8_096
+        let full = AgentSocketLimits.dependencyNamesBytes / 8_096
         for number in 1...full { try graph.want(wanting, unit(Self.name(number, 4_096))) }
-        let left = Limits.dependencyNamesBytes - full * 8_096 - 4_000
+        let left = AgentSocketLimits.dependencyNamesBytes - full * 8_096 - 4_000
         let last = unit(Self.name(full + 1, left + difference))
         if difference > 0 {
             #expect(throws: UnitError(.limit, "")) { try graph.want(wanting, last) }
@@ -104,22 +107,22 @@ import Testing
 
     @Test func unitAndEdgeLimits() async throws {
         var graph = UnitGraph()
-        for number in 0..<Limits.units {
+        for number in 0..<AgentSocketLimits.units {
             // Other tests wait for this thread.
             if number % 100 == 0 { await Task.yield() }
             try graph.register(unit("u\(number)"))
         }
-        #expect(graph.count == Limits.units)
+        #expect(graph.count == AgentSocketLimits.units)
         #expect(throws: UnitError(.limit, "")) { try graph.register(unit("more")) }
-        for number in 1...Limits.dependenciesPerUnit {
+        for number in 1...AgentSocketLimits.dependenciesPerUnit {
             if number % 100 == 0 { await Task.yield() }
             try graph.want(unit("u0"), unit("u\(number)"))
         }
         #expect(throws: UnitError(.limit, "")) {
-            try graph.want(unit("u0"), unit("u\(Limits.dependenciesPerUnit + 1)"))
+            try graph.want(unit("u0"), unit("u\(AgentSocketLimits.dependenciesPerUnit + 1)"))
         }
         var (from, to) = (1, 5_000)
-        while graph.edgeCount < Limits.edges {
+        while graph.edgeCount < AgentSocketLimits.edges {
             if to % 100 == 0 { await Task.yield() }
             try graph.want(unit("u\(from)"), unit("u\(to)"))
             to += 1

@@ -49,7 +49,7 @@ import Testing
                 run.violation = error as? FrameCodec.Violation
                 break
             }
-            #expect(codec.pending <= FrameCodec.headerBytes + Limits.frameBytes)
+            #expect(codec.pending <= FrameCodec.headerBytes + BoundaryLimits.frameBytes)
         }
         run.pending = codec.pending
         return run
@@ -100,7 +100,7 @@ import Testing
             let bytes = [tag, UInt8(length >> 16), UInt8(length >> 8 & 0xFF), UInt8(length & 0xFF)]
             let frame = bytes + [UInt8](repeating: 0, count: length)
             let run = Self.run(frame, step: 10_000)
-            if length > Limits.frameBytes {
+            if length > BoundaryLimits.frameBytes {
                 #expect(run.violation == .tooLarge(length) && run.contents.isEmpty)
             } else {
                 #expect(run.violation == nil && run.contents.count == 1)
@@ -122,14 +122,14 @@ import Testing
 
     @Test func manyVariantsInOneEnvelope() throws {
         // Quadratic work here would let one writer stop the others.
-        let payload = Array(repeating: [0x0A, 0x00] as [UInt8], count: Limits.frameBytes / 2).flatMap { $0 }
+        let payload = Array(repeating: [0x0A, 0x00] as [UInt8], count: BoundaryLimits.frameBytes / 2).flatMap { $0 }
         guard
             case .batch(let parts, let summary) = try payload.withUnsafeBytes({ try BatchScanner.scan(.envelope, $0) })
         else {
             Issue.record("no batch")
             return
         }
-        #expect(parts.count == Limits.frameBytes / 2 && summary.logs == 0)
+        #expect(parts.count == BoundaryLimits.frameBytes / 2 && summary.logs == 0)
     }
 
     @Test func sequenceNumbers() {

@@ -256,13 +256,13 @@ import Testing
         async let draining: Void = test.queue.drained()
         try await eventually("the thread hangs") { clock.hanging }
         #expect(test.queue.health() == nil)
-        clock.advance(by: Limits.slowDisk + .seconds(1))
+        clock.advance(by: BoundaryLimits.slowDisk + .seconds(1))
         #expect(
             test.queue.health()?.text.contains("has not answered the boundary log queue for 11 s; 1 batches") == true)
 
         async let second = test.queue.close(within: .seconds(3_600))
         #expect(await test.queue.close(within: .milliseconds(20)) == 1)
-        #expect(await second == 1 && Limits.closeLimit == .seconds(5))
+        #expect(await second == 1 && BoundaryLimits.closeLimit == .seconds(5))
         #expect(await reading.isEmpty)
         await draining
         #expect(!test.add(request("s", 2)), "closed")

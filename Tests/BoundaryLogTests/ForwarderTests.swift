@@ -50,9 +50,9 @@ import Testing
         var window = ForwardWindow { _ in .seconds(1) }
         window.admit(item(1, "a"))
         window.admit(item(2, "a"))
-        for refusal in 1...Limits.refusals {
+        for refusal in 1...BoundaryLimits.refusals {
             #expect(window.next(now: .seconds(refusal))?.request.logs.first?.sequenceNumber == 1)
-            #expect(window.refused("a", now: .seconds(refusal))?.id == (refusal == Limits.refusals ? 1 : nil))
+            #expect(window.refused("a", now: .seconds(refusal))?.id == (refusal == BoundaryLimits.refusals ? 1 : nil))
             // The connection may go in between; that is no refusal.
             if refusal == 1 {
                 _ = window.next(now: .seconds(5))
@@ -67,7 +67,7 @@ import Testing
 
     @Test(arguments: [-1, 0, 1]) func whoFallsBehindIsSentTogether(off: Int) {
         var window = ForwardWindow { _ in .seconds(1) }
-        let count = Limits.mergeFrom + off
+        let count = BoundaryLimits.mergeFrom + off
         for id in 1...Int64(count) { window.admit(item(id, "a")) }
         let call = window.next(now: .zero)
         #expect(call?.batches == (off < 0 ? 1 : count))
@@ -79,7 +79,7 @@ import Testing
     @Test func bytesOfBatchesThatAreSentTogether() {
         var window = ForwardWindow { _ in .seconds(1) }
         for id in 1...40 { window.admit(item(Int64(id), "a", bytes: 32_768)) }
-        #expect(window.next(now: .zero)?.batches == Limits.mergeBytes / 32_768)
+        #expect(window.next(now: .zero)?.batches == BoundaryLimits.mergeBytes / 32_768)
         var other = ForwardWindow { _ in .seconds(1) }
         for id in 1...40 {
             var item = item(Int64(id), "a")
@@ -115,14 +115,14 @@ import Testing
 
     @Test(arguments: [-1, 0, 1]) func limits(off: Int) {
         var window = ForwardWindow { _ in .zero }
-        for id in 0..<(Limits.windowBatches + off) { window.admit(item(Int64(id + 1), "s\(id)", bytes: 1)) }
+        for id in 0..<(BoundaryLimits.windowBatches + off) { window.admit(item(Int64(id + 1), "s\(id)", bytes: 1)) }
         #expect(window.hasRoom == (off < 0))
         var heavy = ForwardWindow { _ in .zero }
-        heavy.admit(item(1, "a", bytes: Limits.windowBytes + off))
+        heavy.admit(item(1, "a", bytes: BoundaryLimits.windowBytes + off))
         #expect(heavy.hasRoom == (off < 0))
         var wide = ForwardWindow { _ in .zero }
         wide.admit(item(1, "a"))
-        for id in 1..<(Limits.windowSpan + off) { wide.skip(Int64(id + 1)) }
+        for id in 1..<(BoundaryLimits.windowSpan + off) { wide.skip(Int64(id + 1)) }
         #expect(wide.hasRoom == (off < 0))
     }
 }

@@ -20,7 +20,7 @@ struct TestProxy {
 }
 
 func withProxy(
-    mode: mode_t = 0o600, connections: Int = Limits.connections,
+    mode: mode_t = 0o600, connections: Int = BoundaryLimits.connections,
     configure: (inout DurableQueue.Configuration) -> Void = { _ in },
     _ body: (TestProxy) async throws -> Void
 ) async throws {
@@ -237,7 +237,7 @@ func withProxy(
     }
 
     /// A disk that is slower than the writer: a pause, and nothing is lost. One that hangs is worse:
-    /// the writer goes on after ``Limits/pauseMilliseconds``.
+    /// the writer goes on after ``BoundaryLimits/pauseMilliseconds``.
     @Test func aBurstWaitsForTheDisk() async throws {
         try await withProxy(configure: {
             $0.maximumStagedBytes = 1 << 20

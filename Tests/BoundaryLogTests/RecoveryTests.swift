@@ -18,7 +18,7 @@ import Testing
         let count = 1_200
         for number in 0..<count { #expect(test.add(request("s", number, padding: 2_900))) }
         try await eventually("it fails") { test.queue.status.trouble != nil }
-        #expect(test.queue.status.bytes > 3 * Limits.chunkBytes)
+        #expect(test.queue.status.bytes > 3 * BoundaryLimits.chunkBytes)
         var (after, found): (Int64, [QueuedBatch]) = (0, [])
         while found.count < count {
             let more = await test.read(after: after)
@@ -176,7 +176,9 @@ import Testing
         await next.queue.close()
     }
 
-    @Test(arguments: [(Limits.largestID - 1, true), (Limits.largestID, false), (.max, false), (0, false), (-7, false)])
+    @Test(arguments: [
+        (BoundaryLimits.largestID - 1, true), (BoundaryLimits.largestID, false), (.max, false), (0, false), (-7, false),
+    ])
     func impossibleNumbers(id: Int64, isPossible: Bool) async throws {
         let directory = try TemporaryDirectory()
         let configuration = TestQueue.configuration(directory)

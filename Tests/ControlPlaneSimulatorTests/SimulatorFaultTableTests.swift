@@ -34,9 +34,9 @@ struct FaultTableTests {
         var table = FaultTable()
         table.plan(.hang, rpc: "A", times: 0)
         #expect(table.takeCall("A") == nil)
-        for _ in 0..<Limits.faultsPerRPC { table.plan(.hang, rpc: "A", times: 1) }
+        for _ in 0..<SimulatorLimits.faultsPerRPC { table.plan(.hang, rpc: "A", times: 1) }
         table.plan(.unimplemented, rpc: "A", times: 1)
-        for _ in 0..<Limits.faultsPerRPC { #expect(table.takeCall("A") == .hang) }
+        for _ in 0..<SimulatorLimits.faultsPerRPC { #expect(table.takeCall("A") == .hang) }
         #expect(table.takeCall("A") == nil)
     }
 }

@@ -97,8 +97,8 @@ struct SimulatorManifestTests {
         func nested(_ depth: Int) -> String {
             #"{"derpMap": {"a": "# + String(repeating: "[", count: depth) + String(repeating: "]", count: depth) + "}}"
         }
-        #expect(problem(nested(Limits.manifestDepth - 2)) == "no error")
-        #expect(problem(nested(Limits.manifestDepth)).contains("nested more than"))
+        #expect(problem(nested(SimulatorLimits.manifestDepth - 2)) == "no error")
+        #expect(problem(nested(SimulatorLimits.manifestDepth)).contains("nested more than"))
         #expect(problem(nested(100_000)) != "no error")
     }
 

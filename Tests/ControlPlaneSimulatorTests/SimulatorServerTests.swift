@@ -245,7 +245,7 @@ struct SimulatorServerTests {
             #expect(good.hasSuffix(#"{"session_token":"\#(token)"}"#), "\(name)")
             #expect(try await answer(server, request("POST", path, token: nil, body: "{}")).hasPrefix("HTTP/1.1 400 "))
         }
-        let long = String(repeating: "x", count: Limits.requestBodyBytes + 1)
+        let long = String(repeating: "x", count: SimulatorLimits.requestBodyBytes + 1)
         #expect(
             try await answer(server, request("POST", "aws-instance-identity", body: long)).hasPrefix("HTTP/1.1 413 "))
         await server.stop()

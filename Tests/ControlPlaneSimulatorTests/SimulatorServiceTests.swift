@@ -247,7 +247,7 @@ struct ControlPlaneStateTests {
         try state.deleteSubAgent(delete)
         #expect(throws: Refusal.self) { try state.deleteSubAgent(delete) }
         request.clearID()
-        for index in 0..<Limits.subAgents {
+        for index in 0..<SimulatorLimits.subAgents {
             request.name = "n\(index)"
             _ = try state.createSubAgent(request)
         }
@@ -404,16 +404,16 @@ struct SimulatorRecorderTests {
     @Test("refusals and connection events are bounded")
     func bounded() {
         let recorder = recorder()
-        for index in 0...Limits.violationsKept {
+        for index in 0...SimulatorLimits.violationsKept {
             recorder.call(
                 rpc: "UpdateStats", connection: index, request: Coder_Agent_V2_UpdateStatsRequest(),
                 outcome: .refused("x"))
         }
-        #expect(recorder.recording.refusals.count == Limits.violationsKept)
+        #expect(recorder.recording.refusals.count == SimulatorLimits.violationsKept)
         #expect(recorder.recording.refusals.first?.connection == 1)
-        for index in 0...Limits.connectionEventsKept { recorder.connection(index, .closed("x")) }
-        #expect(recorder.recording.connectionEvents.count == Limits.connectionEventsKept)
-        #expect(recorder.recording.closed == Limits.connectionEventsKept + 1)
+        for index in 0...SimulatorLimits.connectionEventsKept { recorder.connection(index, .closed("x")) }
+        #expect(recorder.recording.connectionEvents.count == SimulatorLimits.connectionEventsKept)
+        #expect(recorder.recording.closed == SimulatorLimits.connectionEventsKept + 1)
     }
 
     @Test("a waiter is woken by what it waits for, and finds what came before")

@@ -240,7 +240,7 @@ func eventually(_ what: String, _ condition: () async throws -> Bool) async thro
         try await withServer { path, group in
             let client = try await RPCClient.connect(unixPath: path, group: group)
             // 5 bytes of tag and length precede the text in a message of this size.
-            let text = String(repeating: "x", count: Limits.packetBytes - 5 + difference)
+            let text = String(repeating: "x", count: DRPCLimits.packetBytes - 5 + difference)
             if difference > 0 {
                 await #expect(throws: DRPCError(.limit, "")) { try await client.unary(echo, Text(text)) }
                 #expect(try await client.unary(echo, Text("after")).value == "after")
@@ -324,7 +324,7 @@ func eventually(_ what: String, _ condition: () async throws -> Bool) async thro
         let budget = UnfinishedBudget(limit: 1_000_000)
         try await withServer(seen, budget: budget) { path, group in
             var half = ByteBuffer()
-            FrameHeader(kind: 2, stream: 1, message: 1, length: UInt64(Limits.packetBytes)).write(into: &half)
+            FrameHeader(kind: 2, stream: 1, message: 1, length: UInt64(DRPCLimits.packetBytes)).write(into: &half)
             half.writeRepeatingByte(0, count: 400_000)
             var channels: [any Channel] = []
             for _ in 0..<3 {

@@ -101,18 +101,18 @@ import Testing
         }
     }
 
-    @Test(arguments: [Limits.errorTextBytes - 1, Limits.errorTextBytes, Limits.errorTextBytes + 1])
+    @Test(arguments: [DRPCLimits.errorTextBytes - 1, DRPCLimits.errorTextBytes, DRPCLimits.errorTextBytes + 1])
     func errorTextIsCutToOneFrame(length: Int) {
         let encoded = ErrorPayload(code: 3, text: String(repeating: "x", count: length)).encoded()
-        #expect(encoded.readableBytes == 8 + min(length, Limits.errorTextBytes))
+        #expect(encoded.readableBytes == 8 + min(length, DRPCLimits.errorTextBytes))
     }
 
     @Test func errorTextIsCutBetweenCharacters() {
         for lead in 0..<4 {
-            let text = String(repeating: "x", count: Limits.errorTextBytes - lead) + "🌍🌍"
+            let text = String(repeating: "x", count: DRPCLimits.errorTextBytes - lead) + "🌍🌍"
             let kept = ErrorPayload(ErrorPayload(code: 0, text: text).encoded()).text
             #expect(text.hasPrefix(kept))
-            #expect(kept.utf8.count == Limits.errorTextBytes - lead)
+            #expect(kept.utf8.count == DRPCLimits.errorTextBytes - lead)
         }
     }
 }

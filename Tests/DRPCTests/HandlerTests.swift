@@ -97,7 +97,7 @@ private final class LeavingPeer: ChannelOutboundHandler {
             Packet(.message, stream: stream, message: 2).write(into: &bytes)
         }
         try channel.writeInbound(bytes)
-        #expect(served.withLock { $0 } == Limits.packetsInARow / 2)
+        #expect(served.withLock { $0 } == DRPCLimits.packetsInARow / 2)
         channel.embeddedEventLoop.run()
         #expect(served.withLock { $0 } == 1_000)
         var answers = ByteBuffer()

@@ -12,7 +12,7 @@ import Testing
             let first = Task { try await client.unary(slow, Text()) }
             try await eventually("the first call runs") { try server.received().last == .closeSend }
             // Each starts at once, so they are in line in this order.
-            let waiting = (0..<Limits.queuedCalls + difference).map { _ in
+            let waiting = (0..<DRPCLimits.queuedCalls + difference).map { _ in
                 Task.immediate { try await client.unary(echo, Text()) }
             }
             try await client.eventLoop.submit {}.get()
@@ -21,7 +21,7 @@ import Testing
                 let refused = try #require(waiting.last)
                 await #expect(throws: DRPCError(.limit, "")) { try await refused.value }
             }
-            for call in [first] + waiting.prefix(Limits.queuedCalls) {
+            for call in [first] + waiting.prefix(DRPCLimits.queuedCalls) {
                 await #expect(throws: DRPCError(.closed, "")) { try await call.value }
             }
         }
@@ -86,7 +86,7 @@ import Testing
 
     @Test(arguments: [-1, 0, 1])
     func messagesThatWaitForAHandler(difference: Int) throws {
-        try hold(Array(repeating: 100, count: Limits.queuedMessages + difference)) { reads, budget in
+        try hold(Array(repeating: 100, count: DRPCLimits.queuedMessages + difference)) { reads, budget in
             #expect(reads() == (difference < 0 ? 1 : 0))
             #expect((budget.held > 100) == (difference > 0), "what it has no place for waits unread")
         }
@@ -94,13 +94,13 @@ import Testing
 
     @Test(arguments: [-1, 0, 1])
     func bytesThatWaitForAHandler(difference: Int) throws {
-        let half = Limits.queuedMessageBytes / 2
+        let half = DRPCLimits.queuedMessageBytes / 2
         try hold([half, half + difference]) { reads, budget in
             #expect(reads() == (difference < 0 ? 1 : 0))
             #expect(budget.held == 0)
         }
         // The one that fills it may go past it, and the next one waits.
-        try hold([Limits.queuedMessageBytes + difference, 100]) { reads, budget in
+        try hold([DRPCLimits.queuedMessageBytes + difference, 100]) { reads, budget in
             #expect(reads() == 0)
             #expect((budget.held > 100) == (difference >= 0))
         }
@@ -112,12 +112,12 @@ import Testing
         let channel = EmbeddedChannel(handler: RPCServerHandler(router: testRouter(Seen()), budget: budget))
         try channel.connect(to: SocketAddress(unixDomainSocketPath: "/peer")).wait()
         var bytes = ByteBuffer()
-        FrameHeader(kind: 2, stream: 1, message: 1, length: UInt64(Limits.packetBytes)).write(into: &bytes)
-        bytes.writeRepeatingByte(0, count: Limits.unfinishedBytesGranted + difference - bytes.readableBytes)
+        FrameHeader(kind: 2, stream: 1, message: 1, length: UInt64(DRPCLimits.packetBytes)).write(into: &bytes)
+        bytes.writeRepeatingByte(0, count: DRPCLimits.unfinishedBytesGranted + difference - bytes.readableBytes)
         try channel.writeInbound(bytes)
         #expect(channel.isActive == (difference <= 0))
         channel.embeddedEventLoop.run()
-        #expect(budget.held == (difference <= 0 ? Limits.unfinishedBytesGranted + difference : 0))
+        #expect(budget.held == (difference <= 0 ? DRPCLimits.unfinishedBytesGranted + difference : 0))
         _ = try? channel.finish()
         #expect(budget.held == 0)
     }

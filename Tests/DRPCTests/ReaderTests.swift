@@ -64,7 +64,7 @@ import Testing
 
     @Test(arguments: [-1, 0, 1])
     func aPacketOfFourMebibytesIsTheLongest(difference: Int) throws {
-        let size = Limits.packetBytes + difference
+        let size = DRPCLimits.packetBytes + difference
         let encoded = Packet(.message, stream: 1, message: 1, data: ByteBuffer(repeating: 7, count: size)).encoded
         if difference <= 0 {
             #expect(try packets(encoded).first?.data.readableBytes == size)

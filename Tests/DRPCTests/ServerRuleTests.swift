@@ -125,9 +125,9 @@ import Testing
     @Test(arguments: [-1, 0, 1])
     mutating func metadataHasALimitOfBytes(difference: Int) throws {
         // 11 bytes are around the value.
-        let value = String(repeating: "v", count: Limits.metadataBytes - 11 + difference)
+        let value = String(repeating: "v", count: DRPCLimits.metadataBytes - 11 + difference)
         let pairs = Metadata.encode(["k": value])
-        #expect(pairs.readableBytes == Limits.metadataBytes + difference)
+        #expect(pairs.readableBytes == DRPCLimits.metadataBytes + difference)
         let packet = Packet(.invokeMetadata, stream: 1, message: 1, data: pairs)
         var client = ClientConnection()
         if difference > 0 {
@@ -145,7 +145,7 @@ import Testing
     @Test(arguments: [-1, 0, 1])
     mutating func metadataHasALimitOfPairs(difference: Int) throws {
         let pair = String(buffer: Metadata.encode(["k": "v"]))
-        let pairs = String(repeating: pair, count: Limits.metadataPairs + difference)
+        let pairs = String(repeating: pair, count: DRPCLimits.metadataPairs + difference)
         if difference > 0 {
             #expect(throws: DRPCError(.protocolViolation, "")) { try send(.invokeMetadata, 1, 1, pairs) }
         } else {
@@ -191,12 +191,12 @@ import Testing
     }
 
     @Test mutating func aLongUnknownNameIsCutBeforeItIsQuoted() throws {
-        let name = ByteBuffer(repeating: 1, count: Limits.packetBytes)
+        let name = ByteBuffer(repeating: 1, count: DRPCLimits.packetBytes)
         let start = ContinuousClock.now
         _ = try server.receive(Packet(.invoke, stream: 1, message: 1, data: name), into: &out)
         #expect(ContinuousClock.now - start < .seconds(60))
         let text = "protocol error: unknown rpc: \"" + String(repeating: "\\x01", count: 16_375)
-        #expect(try sent() == error(1, 0, String(text.prefix(Limits.errorTextBytes))))
+        #expect(try sent() == error(1, 0, String(text.prefix(DRPCLimits.errorTextBytes))))
     }
 
     @Test mutating func undecodableMetadataIsRefused() {
@@ -233,7 +233,7 @@ import Testing
 
     @Test(arguments: [-1, 0, 1])
     mutating func responsesHaveTheLimitOfPackets(difference: Int) throws {
-        let data = ByteBuffer(repeating: 1, count: Limits.packetBytes + difference)
+        let data = ByteBuffer(repeating: 1, count: DRPCLimits.packetBytes + difference)
         _ = try send(.invoke, 1, 1, "/u")
         _ = try send(.message, 1, 2)
         server.finish(.success(data), stream: 1, into: &out)
@@ -248,7 +248,7 @@ import Testing
     }
 
     @Test mutating func cancelledHandlersThatLingerHoldTheConnectionUp() throws {
-        for stream in 1...UInt64(Limits.lingeringHandlers) {
+        for stream in 1...UInt64(DRPCLimits.lingeringHandlers) {
             #expect(server.wantsPackets)
             _ = try send(.invoke, stream, 1, "/b")
             _ = try send(.cancel, stream, 2)
@@ -355,7 +355,7 @@ import Testing
     @Test(arguments: [-1, 0, 1])
     mutating func requestsHaveTheLimitOfPackets(difference: Int) throws {
         let id = try open(.bidirectional, request: nil)
-        let data = ByteBuffer(repeating: 1, count: Limits.packetBytes + difference)
+        let data = ByteBuffer(repeating: 1, count: DRPCLimits.packetBytes + difference)
         if difference > 0 {
             #expect(throws: DRPCError(.limit, "")) { try client.send(data, stream: id, into: &out) }
         } else {

@@ -74,7 +74,7 @@ import Testing
             var context = world.manager.context
             context.runner = gate
             let id = UUID()
-            let recording = Recording(
+            let recording = ScreenRecording(
                 id: id, files: RecordingFiles(directory: "\(world.directory.path)/one"), context: context
             ) { _, _ in }
             recording.begin()

@@ -33,7 +33,7 @@ import Testing
     }
 
     /// All that was sent, decoded by the other side.
-    private func sent(by role: WebSocketRole = .client) throws -> [FrameReader.Event] {
+    private func sent(by role: WebSocketRole = .client) throws -> [WebSocketFrameReader.Event] {
         var wire = ByteBuffer()
         while let next = try channel.readOutbound(as: ByteBuffer.self) { wire.writeImmutableBuffer(next) }
         return try events(wire, role: role == .client ? .server : .client)
@@ -72,7 +72,7 @@ import Testing
         try open()
         var order: [Int] = []
         // So large that it goes to the transport before the flush.
-        for (number, size) in [Limits.fullBytes, 0].enumerated() {
+        for (number, size) in [WebSocketLimits.fullBytes, 0].enumerated() {
             channel.write(ByteBuffer(repeating: 1, count: size)).assumeIsolated().whenSuccess { order.append(number) }
         }
         channel.flush()

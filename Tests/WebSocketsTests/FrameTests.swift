@@ -21,7 +21,7 @@ import Testing
             frame(0x89, [9]), frame(0x00, [3]), frame(0x00), frame(0x8A, [8]), frame(0x80, [4]), frame(0x82),
             frame(0x82, [5]),
         ] { input.writeImmutableBuffer(part) }
-        let expected: [FrameReader.Event] = [
+        let expected: [WebSocketFrameReader.Event] = [
             .data(ByteBuffer(bytes: [1, 2])), .ping(ByteBuffer(bytes: [9])), .data(ByteBuffer(bytes: [3])),
             .pong(ByteBuffer(bytes: [8])), .data(ByteBuffer(bytes: [4, 5])),
         ]
@@ -29,7 +29,7 @@ import Testing
     }
 
     @Test func payloadIsHandedOnBeforeItsFrameIsComplete() throws {
-        var reader = FrameReader(role: .client)
+        var reader = WebSocketFrameReader(role: .client)
         // 2^40 bytes are promised.
         var input = frame(0x82, [7, 8], length: [127, 0, 0, 1, 0, 0, 0, 0, 0])
         #expect(try reader.next(&input) == .data(ByteBuffer(bytes: [7, 8])))
@@ -80,7 +80,7 @@ import Testing
             masked.webSocketMask(nioKey)
             var input = ByteBuffer()
             let word = nioKey.reduce(UInt32(0)) { $0 << 8 | UInt32($1) }
-            FrameHeader(opcode: .binary, mask: word, length: size).write(into: &input)
+            WebSocketFrameHeader(opcode: .binary, mask: word, length: size).write(into: &input)
             input.writeImmutableBuffer(masked)
             let step = Int.random(in: 1...max(1, size), using: &random)
             #expect(try events(input, role: .server, step: step) == (size == 0 ? [] : [.data(payload)]))
@@ -89,7 +89,7 @@ import Testing
 }
 
 @Suite struct FrameWriterTests {
-    private func drain(_ writer: inout FrameWriter, key: UInt32 = 0x0102_0304) -> [ByteBuffer] {
+    private func drain(_ writer: inout WebSocketFrameWriter, key: UInt32 = 0x0102_0304) -> [ByteBuffer] {
         var out: [ByteBuffer] = []
         while let next = writer.next(mask: { key }) { out.append(next) }
         return out
@@ -99,7 +99,7 @@ import Testing
         for masks in [true, false] {
             var random = SeededGenerator("split \(masks)")
             for _ in 0..<50 {
-                var writer = FrameWriter(masks: masks)
+                var writer = WebSocketFrameWriter(masks: masks)
                 var all = ByteBuffer()
                 for _ in 0..<Int.random(in: 1...6, using: &random) {
                     let size =
@@ -111,9 +111,9 @@ import Testing
                 var wire = ByteBuffer()
                 for piece in drain(&writer) { wire.writeImmutableBuffer(piece) }
                 #expect(writer.isEmpty)
-                let frames = (all.readableBytes + Limits.frameBytes - 1) / Limits.frameBytes
-                #expect(wire.readableBytes <= all.readableBytes + frames * Limits.headerBytes)
-                let expected: [FrameReader.Event] = all.readableBytes == 0 ? [] : [.data(all)]
+                let frames = (all.readableBytes + WebSocketLimits.frameBytes - 1) / WebSocketLimits.frameBytes
+                #expect(wire.readableBytes <= all.readableBytes + frames * WebSocketLimits.headerBytes)
+                let expected: [WebSocketFrameReader.Event] = all.readableBytes == 0 ? [] : [.data(all)]
                 #expect(try events(wire, role: masks ? .server : .client) == expected)
             }
         }
@@ -121,20 +121,20 @@ import Testing
 
     @Test func frameSizeAtBelowAndAboveTheLimit() throws {
         for (size, frames) in [(131_057, 1), (131_058, 1), (131_059, 2)] {
-            #expect(Limits.frameBytes == 131_058)
-            var writer = FrameWriter(masks: true)
+            #expect(WebSocketLimits.frameBytes == 131_058)
+            var writer = WebSocketFrameWriter(masks: true)
             writer.append(ByteBuffer(repeating: 1, count: size))
             #expect(drain(&writer).count == frames)
         }
         for (size, isFull) in [(65_535, false), (65_536, true), (65_537, true)] {
-            var writer = FrameWriter(masks: true)
+            var writer = WebSocketFrameWriter(masks: true)
             writer.append(ByteBuffer(repeating: 1, count: size))
             #expect(writer.isFull == isFull)
         }
     }
 
     @Test func aFrameIsNotTouchedWhileTheTransportHasIt() {
-        var writer = FrameWriter(masks: true)
+        var writer = WebSocketFrameWriter(masks: true)
         writer.append(ByteBuffer(repeating: 1, count: 100))
         let first = writer.next(mask: { 0 })
         writer.append(ByteBuffer(repeating: 2, count: 100))

@@ -16,9 +16,9 @@ func bytes(hex: String) -> ByteBuffer {
 /// Everything that the input says, read in pieces of so many bytes.
 func events(
     _ input: ByteBuffer, role: WebSocketRole, step: Int = .max
-) throws -> [FrameReader.Event] {
-    var reader = FrameReader(role: role)
-    var events: [FrameReader.Event] = []
+) throws -> [WebSocketFrameReader.Event] {
+    var reader = WebSocketFrameReader(role: role)
+    var events: [WebSocketFrameReader.Event] = []
     var rest = input
     while var piece = rest.readSlice(length: min(step, rest.readableBytes)), piece.readableBytes > 0 {
         while let event = try reader.next(&piece) {

@@ -78,11 +78,11 @@ import Testing
             let wire = chunk.bytes
             let key = chunk.fromClient ? wire.getInteger(at: 2, as: UInt32.self) : nil
             guard case .data(let payload) = try events(wire, role: chunk.role).first else {
-                #expect(FrameWriter.control(.close, ByteBuffer(integer: UInt16(1000)), mask: key) == wire)
+                #expect(WebSocketFrameWriter.control(.close, ByteBuffer(integer: UInt16(1000)), mask: key) == wire)
                 continue
             }
             #expect(payload == expected.removeFirst())
-            var writer = FrameWriter(masks: chunk.fromClient)
+            var writer = WebSocketFrameWriter(masks: chunk.fromClient)
             writer.append(payload)
             #expect(writer.next(mask: { key ?? 0 }) == wire)
             #expect(writer.isEmpty)

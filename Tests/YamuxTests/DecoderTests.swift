@@ -57,7 +57,7 @@ import Testing
     @Test func seenIDsKnowTheLastOnes() {
         var seen = SeenIDs()
         var random = SeededGenerator("seenIDs")
-        let edge = 5_000 - Yamux.Limits.rememberedIDs + 1
+        let edge = 5_000 - YamuxLimits.rememberedIDs + 1
         // The second 5 is so far back by then that nobody remembers it.
         let ids: [UInt32] = [5, 1, 3, 1, 3, 5, 5_000, 5, 5_000, 4_999, 4_999, edge, edge, edge - 1, edge - 1]
         let new = ids.map { seen.insert($0) }

@@ -181,7 +181,7 @@ private func rst(_ id: UInt32) -> YamuxHeader { YamuxHeader(.windowUpdate, .rst,
     @Test func aFloodOfPingsStopsTheReads() throws {
         let fixture = try Fixture()
         fixture.channel.isWritable = false
-        let flood = Yamux.Limits.stalledHeaderBytes / YamuxHeader.byteCount + 1
+        let flood = YamuxLimits.stalledHeaderBytes / YamuxHeader.byteCount + 1
         var pings = ByteBuffer()
         for _ in 0..<flood - 1 { YamuxHeader(.ping, .syn, stream: 0, length: 9).write(into: &pings) }
         try fixture.channel.writeInbound(pings)

@@ -27,7 +27,7 @@ private struct Peer {
             case .send(let header): header.write(into: &out)
             case .sendData(let header, let payload):
                 #expect(Int(header.length) == payload.readableBytes && payload.readableBytes > 0)
-                #expect(payload.readableBytes <= Yamux.Limits.dataFrameBytes)
+                #expect(payload.readableBytes <= YamuxLimits.dataFrameBytes)
                 header.write(into: &out)
                 out.writeImmutableBuffer(payload)
             case .opened(let id): toAccept.append(id)
@@ -36,7 +36,7 @@ private struct Peer {
                 #expect(data == pattern(offset, data.readableBytes, salt: Int(id)), "stream \(id) at \(offset)")
                 #expect(!ended.contains(id))
                 received[id] = offset + data.readableBytes
-                #expect(session.unconsumed(of: id) <= Yamux.Limits.window)
+                #expect(session.unconsumed(of: id) <= YamuxLimits.window)
             case .inputEnded(let id):
                 let isFirst = ended.insert(id).inserted
                 #expect(isFirst)
@@ -163,7 +163,7 @@ private struct Peer {
                 session.transmitAll()
                 #expect(after(&session) { $0.drain() }.isEmpty || !wasOver)
                 for stream in session.streams.values {
-                    #expect(stream.receiveWindow + stream.unconsumed + stream.unreturned <= Yamux.Limits.window)
+                    #expect(stream.receiveWindow + stream.unconsumed + stream.unreturned <= YamuxLimits.window)
                 }
             }
         }

@@ -53,12 +53,12 @@ private func reset(_ id: UInt32) -> YamuxHeader { YamuxHeader(.windowUpdate, .rs
         session.receive(YamuxHeader(.data, [.syn, .ack, .fin], stream: 3))
         #expect(after(&session) { $0.drain() } == [.opened(3), .inputEnded(3)])
         session.receive(YamuxHeader(.windowUpdate, [.syn], stream: 5, length: 10))
-        #expect(session.sendWindow(of: 5) == Yamux.Limits.window + 10)
+        #expect(session.sendWindow(of: 5) == YamuxLimits.window + 10)
     }
 
     @Test func moreThanTheBacklogIsReset() {
         var session = YamuxSession(role: .server)
-        let last = UInt32(Yamux.Limits.acceptBacklog) * 2 - 1
+        let last = UInt32(YamuxLimits.acceptBacklog) * 2 - 1
         for id in stride(from: 1, through: last, by: 2) {
             session.receive(YamuxHeader(.windowUpdate, .syn, stream: id))
         }
@@ -130,20 +130,20 @@ private func reset(_ id: UInt32) -> YamuxHeader { YamuxHeader(.windowUpdate, .rs
 @Suite struct SessionWindowTests {
     @Test func exactlyTheWindowIsTakenAndOneByteMoreIsNot() {
         var session = served()
-        session.receive(YamuxHeader(.data, stream: 1, length: Yamux.Limits.window - 1), pattern(0, 262_143))
+        session.receive(YamuxHeader(.data, stream: 1, length: YamuxLimits.window - 1), pattern(0, 262_143))
         session.receive(YamuxHeader(.data, stream: 1, length: 1), pattern(0, 1))
-        #expect(session.unconsumed(of: 1) == Yamux.Limits.window && session.ended == nil)
+        #expect(session.unconsumed(of: 1) == YamuxLimits.window && session.ended == nil)
         session.receive(YamuxHeader(.data, stream: 1, length: 1), pattern(0, 1))
         #expect(after(&session) { $0.drain() }.suffix(2) == [goAway1, violation])
 
         session = served()
-        session.receive(YamuxHeader(.data, stream: 1, length: Yamux.Limits.window + 1))
+        session.receive(YamuxHeader(.data, stream: 1, length: YamuxLimits.window + 1))
         #expect(after(&session) { $0.drain() } == [goAway1, violation])
     }
 
     @Test func theWindowIsGivenBackFromItsHalfOn() {
         var session = served()
-        session.receive(YamuxHeader(.data, stream: 1, length: Yamux.Limits.window), pattern(0, 262_144))
+        session.receive(YamuxHeader(.data, stream: 1, length: YamuxLimits.window), pattern(0, 262_144))
         _ = session.drain()
         session.consumed(131_071, stream: 1)
         #expect(after(&session) { $0.drain() }.isEmpty)
@@ -174,7 +174,7 @@ private func reset(_ id: UInt32) -> YamuxHeader { YamuxHeader(.windowUpdate, .rs
 
     @Test func aWindowPast32BitsEndsTheSession() {
         var session = served()
-        session.receive(YamuxHeader(.windowUpdate, stream: 1, length: .max - Yamux.Limits.window))
+        session.receive(YamuxHeader(.windowUpdate, stream: 1, length: .max - YamuxLimits.window))
         #expect(session.sendWindow(of: 1) == .max && session.ended == nil)
         session.receive(YamuxHeader(.windowUpdate, stream: 1, length: 1))
         #expect(after(&session) { $0.drain() } == [goAway1, violation])

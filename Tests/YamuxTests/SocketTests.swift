@@ -202,13 +202,13 @@ private final class Source: ChannelInboundHandler {
             }
         }
         try await eventually("the window is full") {
-            pair.server.counters.bufferedBytes == Int(Yamux.Limits.window)
+            pair.server.counters.bufferedBytes == Int(YamuxLimits.window)
         }
         for _ in 0..<50 {
             let answer = try await pair.call { try await $0.unary(large, Number(300_000)) }
             #expect(answer.value.count == 300_000)
         }
-        #expect(pair.server.counters.bufferedBytes == Int(Yamux.Limits.window))
+        #expect(pair.server.counters.bufferedBytes == Int(YamuxLimits.window))
         #expect(pair.client.counters.queuedBytes <= 2 * 65_536)
         // It reads again, and everything comes.
         let channel = try #require(first.withLock { $0 })

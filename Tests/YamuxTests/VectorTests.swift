@@ -154,7 +154,7 @@ private func frames(_ vector: [String: Any]) throws -> [Recorded] {
                 }
                 collect()
             }
-            if header.kind == .data, header.length > UInt32(Yamux.Limits.dataFrameBytes) {
+            if header.kind == .data, header.length > UInt32(YamuxLimits.dataFrameBytes) {
                 var payload = ByteBuffer()
                 while !pending.isEmpty {
                     let (ours, data) = pending.removeFirst()

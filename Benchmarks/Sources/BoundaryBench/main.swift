@@ -88,7 +88,7 @@ let directory = CommandLine.arguments.count > 1 ? CommandLine.arguments[1] : "/t
 try createDirectories(directory, mode: 0o700)
 let path = "\(directory)/bench.sock"
 let sample = frame(1_000_000)
-let count = min(95_000, Limits.queueBytes / sample.count - 100)
+let count = min(95_000, BoundaryLimits.queueBytes / sample.count - 100)
 var bytes: [UInt8] = []
 bytes.reserveCapacity(count * (sample.count + 4))
 for number in 0..<count { bytes += frame(number) }

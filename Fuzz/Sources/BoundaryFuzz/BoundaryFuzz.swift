@@ -38,7 +38,9 @@ private func read(_ input: [UInt8], step: Int) -> Reading {
             reading.violation = error as? FrameCodec.Violation
             break
         }
-        guard codec.pending <= FrameCodec.headerBytes + Limits.frameBytes else { fatalError("more than a frame") }
+        guard codec.pending <= FrameCodec.headerBytes + BoundaryLimits.frameBytes else {
+            fatalError("more than a frame")
+        }
     }
     reading.pending = codec.pending
     return reading

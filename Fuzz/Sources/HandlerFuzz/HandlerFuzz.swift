@@ -29,7 +29,7 @@ func fuzz(_ data: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
         channel.embeddedEventLoop.advanceTime(by: .milliseconds(1))
         _ = read(channel, &answers)
         // Unfinished packets, and what waits while a handler has enough to do.
-        guard budget.held <= min(count, 2 * Limits.packetBytes) else { fatalError("holds \(budget.held) bytes") }
+        guard budget.held <= min(count, 2 * DRPCLimits.packetBytes) else { fatalError("holds \(budget.held) bytes") }
         guard unsent.held == 0 else { fatalError("nothing was left unread") }
     }
 

@@ -12,19 +12,19 @@ func fuzz(_ data: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
 
     guard case .data(let bytes)? = whole.events.first else { return 0 }
     var again = ByteBuffer()
-    FrameHeader(opcode: .binary, mask: nil, length: bytes.readableBytes).write(into: &again)
+    WebSocketFrameHeader(opcode: .binary, mask: nil, length: bytes.readableBytes).write(into: &again)
     again.writeImmutableBuffer(bytes)
     guard read(again, .client, step: .max).events == [.data(bytes)] else { fatalError("a frame changed") }
     return 0
 }
 
 private struct Outcome: Equatable {
-    var events: [FrameReader.Event] = []
+    var events: [WebSocketFrameReader.Event] = []
     var error: WebSocketError?
 }
 
 private func read(_ input: ByteBuffer, _ role: WebSocketRole, step: Int) -> Outcome {
-    var reader = FrameReader(role: role)
+    var reader = WebSocketFrameReader(role: role)
     var rest = input
     var outcome = Outcome()
     do {

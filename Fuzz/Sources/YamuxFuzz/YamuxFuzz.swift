@@ -83,7 +83,7 @@ private struct Application {
             case .opened(let id): known.insert(id)
             case .deliver(let id, _):
                 guard known.contains(id), !inputEnded.contains(id) else { fatalError("delivered to nobody") }
-                guard session.unconsumed(of: id) <= Limits.window else { fatalError("past the window") }
+                guard session.unconsumed(of: id) <= YamuxLimits.window else { fatalError("past the window") }
             case .inputEnded(let id):
                 guard inputEnded.insert(id).inserted else { fatalError("ended twice") }
             case .reset(let id), .forgotten(let id):

@@ -26,7 +26,7 @@ public final class RecordingManager: Sendable {
     }
 
     private struct Entry {
-        var recording: Recording
+        var recording: ScreenRecording
         /// On ``AgentClock``.
         var startedAt: Duration
         var stopRequested = false
@@ -46,7 +46,7 @@ public final class RecordingManager: Sendable {
         var active: Int { entries.values.count { $0.ended == nil } }
     }
 
-    let context: Recording.Context
+    let context: ScreenRecording.Context
     private let metrics: RecordingMetrics
     private let state = Mutex(State())
     private var limits: RecordingLimits { context.configuration.limits }
@@ -60,7 +60,7 @@ public final class RecordingManager: Sendable {
         configuration: Configuration, provider: any DesktopProvider, runner: any CommandRunner, pool: BlockingPool,
         executor: any TaskExecutor, clock: AgentClock, metrics: MetricsRegistry, logger: Logger
     ) {
-        context = Recording.Context(
+        context = ScreenRecording.Context(
             configuration: configuration, provider: provider, runner: runner, pool: pool, executor: executor,
             clock: clock, logger: logger)
         self.metrics = RecordingMetrics(metrics)
@@ -114,11 +114,11 @@ public final class RecordingManager: Sendable {
     /// Ends a recording, when it still runs, and gives what was recorded; the same as often as asked.
     /// - Throws: ``DesktopError``: `.notFound`, `.shuttingDown`, `.failed` when it is corrupted.
     public func stop(_ id: UUID) async throws -> RecordedVideo {
-        let recording: Recording? = try state.withLock { state in
+        let recording: ScreenRecording? = try state.withLock { state in
             if state.shuttingDown { throw Self.shuttingDown }
             return state.entries[id]?.recording
         }
-        guard let recording else { throw DesktopError(.notFound, Recording.notFound) }
+        guard let recording else { throw DesktopError(.notFound, ScreenRecording.notFound) }
         // A stop that overtakes its start waits for it; when that fails there is nothing to stop.
         try? await recording.ready()
         state.withLock { if $0.entries[id]?.recording === recording { $0.entries[id]?.stopRequested = true } }
@@ -154,9 +154,9 @@ public final class RecordingManager: Sendable {
     // MARK: The table
 
     private enum Decision {
-        case join(Recording)
-        case waitForEnd(Recording)
-        case begin(Recording, discarding: Recording?)
+        case join(ScreenRecording)
+        case waitForEnd(ScreenRecording)
+        case begin(ScreenRecording, discarding: ScreenRecording?)
     }
 
     private static let shuttingDown = DesktopError(.shuttingDown, "The agent is shutting down.")
@@ -176,7 +176,7 @@ public final class RecordingManager: Sendable {
                     detail: "\(limits.running) run already; stop one of them first.")
             }
             state.serial += 1
-            let recording = Recording(
+            let recording = ScreenRecording(
                 id: id, files: .init(directory: "\(context.configuration.directory)/\(id.lowercased)-\(state.serial)"),
                 context: context, onEnd: { [weak self] in self?.ended($0, $1) })
             state.entries[id] = Entry(recording: recording, startedAt: now)
@@ -184,11 +184,11 @@ public final class RecordingManager: Sendable {
         }
     }
 
-    private func ended(_ recording: Recording, _ ended: Recording.Ended) {
+    private func ended(_ recording: ScreenRecording, _ ended: ScreenRecording.Ended) {
         count(ended)
         log(recording, ended)
         let now = context.clock.now()
-        let gone = state.withLock { state -> [Recording] in
+        let gone = state.withLock { state -> [ScreenRecording] in
             guard state.entries[recording.id]?.recording === recording else { return [recording] }
             guard ended.end != .failed else {
                 state.entries[recording.id] = nil
@@ -203,11 +203,11 @@ public final class RecordingManager: Sendable {
     }
 
     /// Takes out the oldest of those that are over until the rest is within the limits.
-    private func overflow(_ state: inout State) -> [Recording] {
+    private func overflow(_ state: inout State) -> [ScreenRecording] {
         var over = state.entries.values.compactMap { entry in entry.ended.map { (entry.recording, $0.at, $0.bytes) } }
             .sorted { $0.1 < $1.1 }
         var bytes = over.reduce(0) { $0 + $1.2 }
-        var gone: [Recording] = []
+        var gone: [ScreenRecording] = []
         while let oldest = over.first, over.count > limits.kept || bytes > limits.keptBytes, over.count > 1 {
             over.removeFirst()
             bytes -= oldest.2
@@ -217,7 +217,7 @@ public final class RecordingManager: Sendable {
         return gone
     }
 
-    private func discard(_ recordings: [Recording]) {
+    private func discard(_ recordings: [ScreenRecording]) {
         guard !recordings.isEmpty else { return }
         let (pool, files) = (context.pool, recordings.map(\.files))
         Task(executorPreference: context.executor) {
@@ -225,7 +225,7 @@ public final class RecordingManager: Sendable {
         }
     }
 
-    private func count(_ ended: Recording.Ended) {
+    private func count(_ ended: ScreenRecording.Ended) {
         switch ended.end {
         case .finished: break
         case .failed: metrics.failed.with(RecordingMetrics.Failure.start.rawValue).increment()
@@ -235,7 +235,7 @@ public final class RecordingManager: Sendable {
         }
     }
 
-    private func log(_ recording: Recording, _ ended: Recording.Ended) {
+    private func log(_ recording: ScreenRecording, _ ended: ScreenRecording.Ended) {
         let metadata: Logger.Metadata = [
             "recording": "\(recording.id.lowercased)", "bytes": "\(ended.bytes)",
             "ended_by": "\(ended.byItself ? "itself" : ended.cause?.rawValue ?? "nobody")",
@@ -282,8 +282,8 @@ public final class RecordingManager: Sendable {
         let now = context.clock.now()
         let (idle, old) = state.withLock { state in
             state.timer = nil
-            var idle: [Recording] = []
-            var old: [Recording] = []
+            var idle: [ScreenRecording] = []
+            var old: [ScreenRecording] = []
             for (id, entry) in state.entries {
                 guard let deadline = deadline(entry, state.lastActivity), deadline <= now else { continue }
                 if entry.ended == nil {

@@ -32,7 +32,7 @@ import WebSockets
     @Test func bytesThatComeWithThe101AreNotLost() async throws {
         var frames = ByteBuffer()
         for text in ["first ", "second "] {
-            FrameHeader(opcode: .binary, mask: nil, length: text.utf8.count).write(into: &frames)
+            WebSocketFrameHeader(opcode: .binary, mask: nil, length: text.utf8.count).write(into: &frames)
             frames.writeString(text)
         }
         let behind = frames

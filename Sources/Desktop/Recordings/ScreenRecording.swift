@@ -6,7 +6,7 @@ import Synchronization
 
 /// One recording: drives the recorder as ``RecordingMachine`` says. Its waiters are told from any
 /// thread.
-final class Recording: Sendable {
+final class ScreenRecording: Sendable {
     struct Context: Sendable {
         var configuration: RecordingManager.Configuration
         var provider: any DesktopProvider
@@ -57,13 +57,13 @@ final class Recording: Sendable {
     let id: UUID
     let files: RecordingFiles
     private let context: Context
-    private let onEnd: @Sendable (Recording, Ended) -> Void
+    private let onEnd: @Sendable (ScreenRecording, Ended) -> Void
     private let state = Mutex(State())
     private var limits: RecordingLimits { context.configuration.limits }
 
     /// - Parameter onEnd: called once, before anybody who waits is told.
     init(
-        id: UUID, files: RecordingFiles, context: Context, onEnd: @escaping @Sendable (Recording, Ended) -> Void
+        id: UUID, files: RecordingFiles, context: Context, onEnd: @escaping @Sendable (ScreenRecording, Ended) -> Void
     ) {
         self.id = id
         self.files = files

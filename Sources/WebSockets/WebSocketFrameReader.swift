@@ -5,7 +5,7 @@ import NIOCore
 /// are ever held.
 ///
 /// After an error, or a close, nothing more may be read.
-public struct FrameReader: Sendable {
+public struct WebSocketFrameReader: Sendable {
     public enum Event: Equatable, Sendable {
         /// The next bytes of the stream; never empty.
         case data(ByteBuffer)
@@ -17,7 +17,7 @@ public struct FrameReader: Sendable {
     private enum Phase: Equatable {
         case header
         case data(remaining: Int)
-        case control(FrameHeader.Opcode, length: Int)
+        case control(WebSocketFrameHeader.Opcode, length: Int)
     }
 
     private let role: WebSocketRole
@@ -46,8 +46,8 @@ public struct FrameReader: Sendable {
             case .header:
                 guard fill(2, &input) else { return nil }
                 let second = held.getInteger(at: held.readerIndex + 1, as: UInt8.self) ?? 0
-                guard fill(FrameHeader.size(secondByte: second), &input) else { return nil }
-                try begin(FrameHeader(&held, role: role))
+                guard fill(WebSocketFrameHeader.size(secondByte: second), &input) else { return nil }
+                try begin(WebSocketFrameHeader(&held, role: role))
                 held.clear()
             case .data(let remaining):
                 let count = min(remaining, input.readableBytes)
@@ -76,7 +76,7 @@ public struct FrameReader: Sendable {
         return held.readableBytes >= count
     }
 
-    private mutating func begin(_ header: FrameHeader) throws(WebSocketError) {
+    private mutating func begin(_ header: WebSocketFrameHeader) throws(WebSocketError) {
         mask = header.mask.map(Mask.init)
         switch header.opcode {
         case .text:
@@ -95,7 +95,7 @@ public struct FrameReader: Sendable {
     }
 
     private static func control(
-        _ opcode: FrameHeader.Opcode, _ payload: ByteBuffer
+        _ opcode: WebSocketFrameHeader.Opcode, _ payload: ByteBuffer
     ) throws(WebSocketError) -> Event {
         switch opcode {
         case .ping: return .ping(payload)

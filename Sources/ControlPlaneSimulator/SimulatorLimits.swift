@@ -1,5 +1,5 @@
 /// Every bound of the simulator, and what happens at it.
-package enum Limits {
+package enum SimulatorLimits {
     /// Calls kept of each rpc. The oldest goes when one more comes; counts go on.
     package static let callsKept = 1_000
     /// Encoded bytes of the calls kept of each rpc. The oldest go; the newest stays whatever its size.

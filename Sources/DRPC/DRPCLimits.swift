@@ -1,5 +1,5 @@
 /// Every bound of the RPC, and what happens at it.
-public enum Limits {
+public enum DRPCLimits {
     /// Data bytes of one packet. A longer one ends the connection when a peer sends it, and fails
     /// the call when we would.
     public static let packetBytes = 4_194_304

@@ -1,5 +1,5 @@
 /// Every bound of the WebSocket layer, and what happens at it.
-public enum Limits {
+public enum WebSocketLimits {
     /// Payload bytes of one data frame that we send as a byte stream; more are split. With its header
     /// a frame is at most 128 KiB, which is what a buffer holds. A peer may send frames of any
     /// length, since their payload is passed on as it comes.

@@ -2,7 +2,7 @@ import DequeModule
 import NIOCore
 
 /// Gathers the bytes of a stream and puts them into binary frames, without I/O.
-struct FrameWriter {
+struct WebSocketFrameWriter {
     private let masks: Bool
     private var waiting = Deque<ByteBuffer>()
     private var bytes = 0
@@ -17,7 +17,7 @@ struct FrameWriter {
 
     var isEmpty: Bool { bytes == 0 }
     /// Whether there is enough to be worth a frame.
-    var isFull: Bool { bytes >= Limits.fullBytes }
+    var isFull: Bool { bytes >= WebSocketLimits.fullBytes }
 
     mutating func append(_ buffer: ByteBuffer) {
         guard buffer.readableBytes > 0 else { return }
@@ -29,15 +29,17 @@ struct FrameWriter {
     mutating func next(mask makeMask: () -> UInt32) -> ByteBuffer? {
         guard bytes > 0 else { return nil }
         if frameLeft == 0 {
-            frameLeft = min(bytes, Limits.frameBytes)
+            frameLeft = min(bytes, WebSocketLimits.frameBytes)
             let key = masks ? makeMask() : nil
             mask = key.map(Mask.init)
-            scratch.clear(minimumCapacity: Limits.headerBytes + (masks ? frameLeft : min(frameLeft, Limits.copyBytes)))
-            FrameHeader(opcode: .binary, mask: key, length: frameLeft).write(into: &scratch)
+            scratch.clear(
+                minimumCapacity: WebSocketLimits.headerBytes
+                    + (masks ? frameLeft : min(frameLeft, WebSocketLimits.copyBytes)))
+            WebSocketFrameHeader(opcode: .binary, mask: key, length: frameLeft).write(into: &scratch)
         } else if goesOutAsItIs {
             return take()
         } else {
-            scratch.clear(minimumCapacity: min(frameLeft, Limits.copyBytes))
+            scratch.clear(minimumCapacity: min(frameLeft, WebSocketLimits.copyBytes))
         }
         while frameLeft > 0, !goesOutAsItIs, let part = take() { Self.write(part, into: &scratch, &mask) }
         return scratch
@@ -46,7 +48,7 @@ struct FrameWriter {
     /// Whether copying what comes next would cost more than another write.
     private var goesOutAsItIs: Bool {
         guard !masks, let first = waiting.first else { return false }
-        return min(first.readableBytes, frameLeft) >= Limits.copyBytes
+        return min(first.readableBytes, frameLeft) >= WebSocketLimits.copyBytes
     }
 
     /// What is in front, as far as it belongs to the frame.
@@ -67,10 +69,10 @@ struct FrameWriter {
         if mask?.append(part, to: &out) == nil { out.writeImmutableBuffer(part) }
     }
 
-    /// A control frame; its payload is at most ``Limits/controlBytes``.
-    static func control(_ opcode: FrameHeader.Opcode, _ payload: ByteBuffer, mask key: UInt32?) -> ByteBuffer {
-        var out = ByteBufferAllocator().buffer(capacity: Limits.headerBytes + payload.readableBytes)
-        FrameHeader(opcode: opcode, mask: key, length: payload.readableBytes).write(into: &out)
+    /// A control frame; its payload is at most ``WebSocketLimits/controlBytes``.
+    static func control(_ opcode: WebSocketFrameHeader.Opcode, _ payload: ByteBuffer, mask key: UInt32?) -> ByteBuffer {
+        var out = ByteBufferAllocator().buffer(capacity: WebSocketLimits.headerBytes + payload.readableBytes)
+        WebSocketFrameHeader(opcode: opcode, mask: key, length: payload.readableBytes).write(into: &out)
         var mask = key.map(Mask.init)
         write(payload, into: &out, &mask)
         return out

@@ -1,7 +1,7 @@
 import NIOCore
 
 /// The header of a frame (RFC 6455 section 5.2).
-public struct FrameHeader: Equatable, Sendable {
+public struct WebSocketFrameHeader: Equatable, Sendable {
     public enum Opcode: UInt8, Sendable {
         case continuation = 0
         case text = 1
@@ -85,7 +85,7 @@ public struct FrameHeader: Equatable, Sendable {
         fin = first & 0x80 != 0
         if opcode.isControl {
             guard fin else { throw .violation("a control frame is in fragments") }
-            guard size <= Limits.controlBytes else { throw .violation("a control frame has \(size) bytes") }
+            guard size <= WebSocketLimits.controlBytes else { throw .violation("a control frame has \(size) bytes") }
         }
         self.opcode = opcode
         self.length = size

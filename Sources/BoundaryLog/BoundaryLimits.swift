@@ -1,5 +1,5 @@
 /// Every bound of the boundary log proxy, and what happens at it.
-public enum Limits {
+public enum BoundaryLimits {
     /// How long the forwarder waits at most before it looks which session is due.
     static let dueNap = Duration.milliseconds(250)
     /// Numbers of batches stay below it. A file with a higher one is damaged and set aside.

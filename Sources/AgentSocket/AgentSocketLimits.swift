@@ -1,5 +1,5 @@
-/// Every bound of the agent socket, and what happens at it. The RPC's own are in DRPC's `Limits`.
-public enum Limits {
+/// Every bound of the agent socket, and what happens at it. The RPC's own are in `DRPCLimits`.
+public enum AgentSocketLimits {
     /// Connections served at once. A further one takes the place of the one that has been idle
     /// longest; where all have a call running it is refused.
     public static let connections = 1_024
