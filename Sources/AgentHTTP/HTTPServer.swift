@@ -162,20 +162,8 @@ public final class HTTPServer: Service {
             return channel.eventLoop.makeSucceededFuture(
                 ConnectionInfo(transport: .tcp(localHost: host, localPort: port), peer: peer))
         }
-        guard let options = channel as? any SocketOptionProvider else {
-            return channel.eventLoop.makeFailedFuture(ChannelError.operationUnsupported)
-        }
-        // Laid out as the kernel's struct ucred, which the Glibc module does not show.
-        let credentials: EventLoopFuture<PeerCredentials> = options.unsafeGetSocketOption(
-            level: .socket, name: .init(rawValue: SO_PEERCRED))
-        return credentials.map {
+        return PeerCredentials.of(channel).map {
             ConnectionInfo(transport: .unix(pid: $0.pid, uid: $0.uid), peer: "pid \($0.pid) uid \($0.uid)")
         }
     }
-}
-
-private struct PeerCredentials: Sendable {
-    var pid: Int32 = 0
-    var uid: UInt32 = 0
-    var gid: UInt32 = 0
 }

@@ -114,7 +114,7 @@ public final class BoundaryProxy: Service {
     }
 
     private func serve(_ channel: any Channel) -> EventLoopFuture<Void> {
-        PeerIdentity.of(channel).flatMapThrowing { peer in
+        PeerCredentials.of(channel).flatMapThrowing { peer in
             let admitted = self.state.withLock { state in
                 guard !state.closed, state.channels.count < self.configuration.maximumConnections else { return false }
                 state.channels[ObjectIdentifier(channel)] = channel
@@ -138,20 +138,5 @@ public final class BoundaryProxy: Service {
             logger[metadataKey: "pid"] = "\(peer.pid)"
             try channel.pipeline.syncOperations.addHandler(BoundaryConnection(intake: self.intake, logger: logger))
         }
-    }
-}
-
-/// Who is at the other end, as the kernel saw it when it connected.
-private struct PeerIdentity: Sendable {
-    // The layout of the kernel's `struct ucred`, which Glibc's module leaves out.
-    var pid: pid_t = 0
-    var uid: uid_t = 0
-    var gid: gid_t = 0
-
-    static func of(_ channel: any Channel) -> EventLoopFuture<PeerIdentity> {
-        guard let provider = channel as? any SocketOptionProvider else {
-            return channel.eventLoop.makeFailedFuture(ChannelError.operationUnsupported)
-        }
-        return provider.unsafeGetSocketOption(level: .socket, name: .init(rawValue: SO_PEERCRED))
     }
 }
