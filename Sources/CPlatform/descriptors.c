@@ -69,10 +69,6 @@ int wa_epoll_add(int epfd, int fd, uint32_t events, uint64_t token) {
     return control(epfd, EPOLL_CTL_ADD, fd, events, token);
 }
 
-int wa_epoll_modify(int epfd, int fd, uint32_t events, uint64_t token) {
-    return control(epfd, EPOLL_CTL_MOD, fd, events, token);
-}
-
 int wa_epoll_remove(int epfd, int fd) { return control(epfd, EPOLL_CTL_DEL, fd, 0, 0); }
 
 int wa_epoll_wait(int epfd, struct wa_event *events, int capacity, int timeout_ms) {

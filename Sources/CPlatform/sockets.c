@@ -34,7 +34,7 @@ int wa_unix_listen(const char *path, unsigned mode, int backlog) {
     // no moment in which it is wider than asked.
     if (fchmod(fd, (mode_t)mode) < 0 || bind(fd, (struct sockaddr *)&address, length) < 0)
         goto failed;
-    // Puts back what the umask took; nobody could connect before listen().
+    // Puts back what the umask took; no client can connect before listen().
     if (chmod(path, (mode_t)mode) < 0 || listen(fd, backlog) < 0) goto failed;
     return fd;
 failed:
@@ -48,7 +48,7 @@ int wa_unix_probe(const char *path) {
     socklen_t length;
     int rc = make_address(path, &address, &length);
     if (rc < 0) return rc;
-    // Not blocking: a listener with a full backlog answers EAGAIN, which is alive.
+    // Not blocking: a listener with a full backlog answers EAGAIN, so it is alive.
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -errno;
     rc = connect(fd, (struct sockaddr *)&address, length) < 0 ? -errno : 0;

@@ -57,7 +57,7 @@ static void run_child(
         if (fd < 0 || write(fd, oom_text, oom_length) < 0) result->oom_error = errno;
         if (fd >= 0) close(fd);
     }
-    // Last of what opens anything: we may have more descriptors open than the child may.
+    // After everything that opens a descriptor: we may have more of them open than the child may.
     if (o->nofile_soft != 0) {
         struct rlimit limit;
         if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
@@ -81,8 +81,8 @@ static void run_child(
     sigprocmask(SIG_SETMASK, &none, NULL);
 
     result->stage = WA_SPAWN_EXEC;
-    // A program that we have just written may be open for writing still: in a child that another thread made
-    // meanwhile and that has not executed yet.
+    // A program that we have just written may still be open for writing, in a child that another thread has
+    // forked and that has not executed its program yet.
     for (int tries = 0;; tries++) {
         execve(o->path, o->argv, o->envp);
         if (errno != ETXTBSY || tries == WA_SPAWN_BUSY_TRIES) break;

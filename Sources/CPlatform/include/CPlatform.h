@@ -12,7 +12,7 @@
 
 // --- Processes ---------------------------------------------------------------------------------
 
-/// Where a start failed; decides what the caller is told.
+/// Where a start failed; decides which error the caller gets.
 enum wa_spawn_stage {
     WA_SPAWN_OK = 0,
     WA_SPAWN_FORK = 1,  ///< the kernel refused a new process
@@ -85,7 +85,7 @@ int wa_memfd(const char *name);
 int wa_open(const char *path, int flags, unsigned mode);
 int wa_set_cloexec(int fd);
 int wa_set_nonblocking(int fd);
-/// When a file was made, in seconds since 1970; -errno when it or its file system does not tell. A
+/// When a file was made, in seconds since 1970; -errno where the file system does not record it. A
 /// symbolic link is not followed.
 int64_t wa_birth_time(const char *path);
 /// The bytes read (0 at the end of the stream), or -errno.
@@ -102,7 +102,6 @@ enum { WA_EPOLLIN = 0x001, WA_EPOLLPRI = 0x002, WA_EPOLLERR = 0x008, WA_EPOLLHUP
 
 int wa_epoll_create(void);
 int wa_epoll_add(int epfd, int fd, uint32_t events, uint64_t token);
-int wa_epoll_modify(int epfd, int fd, uint32_t events, uint64_t token);
 int wa_epoll_remove(int epfd, int fd);
 int wa_epoll_wait(int epfd, struct wa_event *events, int capacity, int timeout_ms);
 int wa_eventfd(void);
@@ -124,10 +123,10 @@ bool wa_signal_is_ignored(int signal);
 struct wa_file_event {
     int watch;       ///< -1 with overflow
     bool overflow;   ///< events were lost
-    bool gone;       ///< the watch is no more
+    bool gone;       ///< the watch was removed
     bool itself;     ///< the watched directory itself was deleted or moved
     bool directory;  ///< the named entry is a directory
-    bool entries;    ///< an entry appeared or went away
+    bool entries;    ///< an entry was added or removed
     const char *name; ///< inside the parsed bytes
     size_t name_length;
 };
@@ -144,7 +143,7 @@ size_t wa_inotify_parse(const void *bytes, size_t count, struct wa_file_event *e
 
 /// A listening stream socket whose file has the mode from its first moment.
 int wa_unix_listen(const char *path, unsigned mode, int backlog);
-/// 0 when something accepts connections at path, else -errno (-ECONNREFUSED: nobody listens).
+/// 0 when something accepts connections at path, else -errno (-ECONNREFUSED: no process listens).
 int wa_unix_probe(const char *path);
 /// Longest path, in bytes, that a unix socket address holds.
 size_t wa_unix_path_max(void);
@@ -173,7 +172,7 @@ void wa_name_thread(const char *name);
 /// Keeps the allocator from creating an arena for each thread.
 void wa_limit_malloc_arenas(int arenas);
 /// Gives back memory that may not be needed again: free pages of the heap, and the mapped parts of program and
-/// libraries, which are read from the file (or the page cache) again when they are used.
+/// libraries, which the kernel reads from the file (or the page cache) again when they are used.
 void wa_release_memory(void);
 /// Limits address space and private writable memory (bytes) of this process and its children, and
 /// turns core dumps off.
