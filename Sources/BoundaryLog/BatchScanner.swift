@@ -1,7 +1,7 @@
-/// What the proxy must know of a batch.
+/// What the proxy needs to know of a batch.
 public struct BatchSummary: Sendable, Equatable {
     public var logs = 0
-    /// Where `session_id` lies in the payload; empty when there is none.
+    /// The range of `session_id` in the payload; empty when there is none.
     public var session = 0..<0
     public var sequence = SequenceRun()
 }
@@ -11,12 +11,12 @@ public struct SequenceRun: Sendable, Equatable {
     public private(set) var first: UInt64?
     /// The number that should come after the batch.
     public private(set) var next: UInt64 = 0
-    /// Holes between the logs of the batch.
+    /// Gaps between the logs of the batch.
     public private(set) var gaps = 0
 
     public init() {}
 
-    /// Numbers that were seen already (an older boundary numbers all logs 0) are no holes.
+    /// Numbers that were seen before (an older boundary numbers all logs 0) are no gaps.
     public mutating func note(_ number: UInt64) {
         if first == nil {
             first = number
@@ -28,7 +28,7 @@ public struct SequenceRun: Sendable, Equatable {
     }
 }
 
-/// What a frame's payload turned out to be.
+/// The content of a frame.
 public enum FrameContent: Sendable, Equatable {
     /// A batch to forward: these parts of the payload one after the other are the encoded request.
     /// (An envelope may hold `logs` twice; protobuf merges them, and so does joining their bytes.)
@@ -39,8 +39,8 @@ public enum FrameContent: Sendable, Equatable {
     case empty
 }
 
-/// Checks a payload and finds in it what the proxy must know, without building messages: decoding
-/// and encoding again would cost more than all the rest of the way.
+/// Checks a payload and extracts what the proxy needs to know, without building messages: decoding and encoding again
+/// would cost more than everything else the proxy does.
 public enum BatchScanner {
     /// - Throws: where SwiftProtobuf's decoder would, and only there.
     public static func scan(_ tag: FrameCodec.Tag, _ payload: UnsafeRawBufferPointer) throws(Malformed) -> FrameContent

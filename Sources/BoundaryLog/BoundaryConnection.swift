@@ -2,7 +2,7 @@ import Logging
 import NIOCore
 import Synchronization
 
-/// What becomes of frames, for all connections.
+/// Checks the frames of all connections and puts batches into the queue.
 final class BoundaryIntake: Sendable {
     private let queue: DurableQueue
     private let metrics: BoundaryMetrics
@@ -14,7 +14,7 @@ final class BoundaryIntake: Sendable {
     }
 
     /// Takes in one frame.
-    /// - Returns: what was wrong with it.
+    /// - Returns: why it was rejected; nil when it was not.
     func take(_ tag: FrameCodec.Tag, _ payload: UnsafeRawBufferPointer) -> BoundaryMetrics.Rejection? {
         let content: FrameContent
         do {
@@ -37,7 +37,7 @@ final class BoundaryIntake: Sendable {
         }
     }
 
-    /// Whether it is better to read a little later.
+    /// Whether connections should be read a little later, because the disk is behind.
     var isCrowded: Bool { queue.isCrowded }
 
     func reject(_ reason: BoundaryMetrics.Rejection) { metrics.rejectedFrame(reason) }
@@ -60,13 +60,13 @@ final class BoundaryConnection: ChannelDuplexHandler {
     private var codec = FrameCodec()
     private var bad = 0
     private var reads = 0
-    /// Whether a read is put off until the disk has caught up.
-    private var readWaits = false
-    /// Looks left, 2 ms apart, before it is read although the disk is behind.
-    private var patience = BoundaryLimits.pauseMilliseconds / 2
+    /// Whether a read is postponed until the disk has caught up.
+    private var isReadPostponed = false
+    /// How often a read may still be postponed by 2 ms; then the socket is read although the disk is behind.
+    private var postponementsLeft = BoundaryLimits.pauseMilliseconds / 2
 
-    /// Asks a connection to close once nothing more comes; it is closed after ``BoundaryLimits/drainTurns``
-    /// whatever comes.
+    /// An event that closes a connection once nothing more comes, at the latest after
+    /// ``BoundaryLimits/drainTurns``.
     struct Drain: Sendable {}
 
     init(intake: BoundaryIntake, logger: Logger) {
@@ -80,11 +80,11 @@ final class BoundaryConnection: ChannelDuplexHandler {
         do throws(FrameCodec.Violation) {
             try buffer.withUnsafeReadableBytes { bytes throws(FrameCodec.Violation) in
                 try codec.feed(bytes) { tag, payload in
-                    if let reason = intake.take(tag, payload) { tell(reason) }
+                    if let reason = intake.take(tag, payload) { logRejection(reason) }
                 }
             }
         } catch {
-            // What still comes in before the channel is closed is the same violation.
+            // Bytes that arrive before the channel is closed fail in the same way; it is logged once.
             guard bad >= 0 else { return }
             bad = -1
             switch error {
@@ -96,16 +96,16 @@ final class BoundaryConnection: ChannelDuplexHandler {
         }
     }
 
-    /// Asked before each read of the socket.
+    /// Called before each read of the socket.
     func read(context: ChannelHandlerContext) {
         guard intake.isCrowded else {
-            patience = BoundaryLimits.pauseMilliseconds / 2
-            readWaits = false
+            postponementsLeft = BoundaryLimits.pauseMilliseconds / 2
+            isReadPostponed = false
             return context.read()
         }
-        readWaits = patience > 0
-        guard readWaits else { return context.read() }
-        patience -= 1
+        isReadPostponed = postponementsLeft > 0
+        guard isReadPostponed else { return context.read() }
+        postponementsLeft -= 1
         let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
         context.eventLoop.scheduleTask(in: .milliseconds(2)) {
             let (handler, context) = bound.value
@@ -122,8 +122,8 @@ final class BoundaryConnection: ChannelDuplexHandler {
         let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
         context.eventLoop.scheduleTask(in: .milliseconds(10)) {
             let (handler, context) = bound.value
-            if handler.readWaits {
-                // It is we who are silent. That ends, see patience.
+            if handler.isReadPostponed {
+                // Nothing came because we did not read. That ends, see postponementsLeft.
                 handler.drain(context, seen: seen, turns: turns)
             } else if handler.reads == seen || turns == 0 {
                 context.close(promise: nil)
@@ -146,8 +146,8 @@ final class BoundaryConnection: ChannelDuplexHandler {
         context.close(promise: nil)
     }
 
-    /// Each doubling, so that a broken writer does not fill the log.
-    private func tell(_ reason: BoundaryMetrics.Rejection) {
+    /// Logs the 1st, 2nd, 4th, 8th … rejection, so that a broken writer does not fill the log.
+    private func logRejection(_ reason: BoundaryMetrics.Rejection) {
         bad += 1
         guard bad & (bad - 1) == 0 else { return }
         logger.warning(

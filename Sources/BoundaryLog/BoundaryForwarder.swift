@@ -144,7 +144,7 @@ package final class BoundaryForwarder: Sendable {
             turn.waits = true
             group.addTask { [clock] in
                 // Looks again soon: another session may be due before.
-                try? await clock.sleep(min(max(.zero, due - now), BoundaryLimits.dueNap))
+                try? await clock.sleep(min(max(.zero, due - now), BoundaryLimits.duePollInterval))
                 return .due
             }
         }

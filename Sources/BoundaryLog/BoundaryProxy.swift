@@ -6,16 +6,16 @@ import NIOPosix
 import ServiceLifecycle
 import Synchronization
 
-/// Takes batches of logs from boundary on a unix socket into the queue.
+/// Receives batches of logs from boundary on a unix socket and queues them.
 ///
-/// ``bind()`` makes the socket; from then on boundary can connect. At a graceful shutdown the socket
-/// closes after what was written to it is read, and its file is removed if it is still ours.
+/// ``bind()`` makes the socket; from then on boundary can connect. At a graceful shutdown everything that was
+/// written to the socket is read before it closes, and its file is removed if it is still ours.
 public final class BoundaryProxy: Service {
     /// Where and how to listen.
     public struct Configuration: Sendable {
         /// The socket's file, absolute.
         public var path: String
-        /// Permission bits of the file. Whoever may write to it may send logs.
+        /// Permission bits of the file. Users who may write to it may send logs.
         public var mode: mode_t
         /// Connections served at once.
         public var maximumConnections: Int
@@ -88,9 +88,9 @@ public final class BoundaryProxy: Service {
         await withTaskCancellationOrGracefulShutdownHandler {
             try? await server.closeFuture.get()
         } onCancelOrGracefulShutdown: {
-            // Nobody finds it any more; who has connected already is accepted first, and read.
+            // No new client can connect; those that have connected already are accepted, and read.
             listener.remove()
-            Self.close(server, listener.descriptor, looks: BoundaryLimits.acceptLooks, quiet: 0)
+            Self.close(server, listener.descriptor, checks: BoundaryLimits.acceptChecks, quiet: 0)
         }
         let channels = state.withLock { state in
             state.closed = true
@@ -101,15 +101,15 @@ public final class BoundaryProxy: Service {
         logger.info("boundary log socket is closed", metadata: ["path": "\(configuration.path)"])
     }
 
-    /// Closes the listener once no connection has waited to be accepted at two looks in a row: a loop that was
-    /// kept from running may have many of them.
-    private static func close(_ server: any Channel, _ descriptor: CInt, looks: Int, quiet: Int) {
+    /// Closes the listener once no connection has waited to be accepted at two checks in a row: after a stall of
+    /// the event loop many may wait.
+    private static func close(_ server: any Channel, _ descriptor: CInt, checks: Int, quiet: Int) {
         server.eventLoop.scheduleTask(in: .milliseconds(BoundaryLimits.acceptMilliseconds)) {
             guard server.isActive else { return }
             var waiting = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
             let quiet = poll(&waiting, 1, 0) > 0 ? 0 : quiet + 1
-            guard quiet < 2, looks > 1 else { return server.close(promise: nil) }
-            close(server, descriptor, looks: looks - 1, quiet: quiet)
+            guard quiet < 2, checks > 1 else { return server.close(promise: nil) }
+            close(server, descriptor, checks: checks - 1, quiet: quiet)
         }
     }
 

@@ -1,11 +1,11 @@
-/// Batches on their way to the disk, their payloads one after the other in one piece of memory.
+/// Batches that are not on disk yet, with their payloads in one array.
 struct Chunk: Sendable {
     struct Entry: Sendable {
         var bytes: Int
         var logs: Int
     }
 
-    /// Given when the queue's thread takes the chunk: the ids of its batches follow each other.
+    /// Set when the queue's thread takes the chunk; the ids of its batches are consecutive.
     var firstID: Int64 = 0
     /// Seconds since 1970 of its first batch.
     let received: Int64
@@ -55,7 +55,7 @@ struct Chunk: Sendable {
         }
     }
 
-    /// Its batches after the id, at most so many.
+    /// Its batches after the id, at most `count`.
     func batches(after id: Int64, atMost count: Int) -> [QueuedBatch] {
         var found: [QueuedBatch] = []
         forEach { own, entry, payload in

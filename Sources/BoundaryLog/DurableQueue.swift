@@ -6,61 +6,21 @@ import Synchronization
 
 /// The queue of batches between boundary and the control plane, on disk.
 ///
-/// Batches are staged in memory, a few milliseconds' worth, and a thread of the queue's own writes
-/// all that is there in one transaction. Neither ``enqueue(_:_:logs:)`` nor ``acknowledge(through:)``
-/// ever waits for a disk. While the disk cannot be written, staged batches wait in memory, are
-/// forwarded from there, and the newest is dropped and counted when that is full.
+/// Batches are staged in memory for a few milliseconds; the queue's own thread writes all staged batches in one
+/// transaction. Neither ``enqueue(_:_:logs:)`` nor ``acknowledge(through:)`` ever waits for the disk. While the disk
+/// cannot be written, batches are forwarded from memory; when the memory limit is reached, the newest is dropped and
+/// counted.
 public final class DurableQueue: Sendable {
-    /// Where the queue is and how much it may hold.
-    public struct Configuration: Sendable {
-        /// The database; its directory is made (0700) when missing.
-        public var path: String
-        public var maximumBatches = BoundaryLimits.queueBatches
-        public var maximumBytes = BoundaryLimits.queueBytes
-        public var maximumStagedBatches = BoundaryLimits.stagedBatches
-        public var maximumStagedBytes = BoundaryLimits.stagedBytes
-        public var maximumPages = BoundaryLimits.filePages
-        /// Commits are at least so far apart while batches keep coming.
-        public var commitInterval = Duration.milliseconds(5)
-        /// First and longest wait before a disk that failed is tried again.
-        public var retry: (first: Duration, longest: Duration) = (.milliseconds(100), .seconds(10))
-        /// How long batches of a queue that cannot be opened yet wait for the older ones in it.
-        public var openGrace = Duration.seconds(30)
-        /// Without a file the thread starts with the first batch or reader: a queue that nobody uses
-        /// costs nothing.
-        public var startsWhenNeeded = false
-
-        /// - Parameter directory: the agent's state directory.
-        public init(directory: String) { path = "\(directory)/boundary-logs/queue.db" }
-    }
-
-    /// What the queue is like at a moment.
-    public struct Status: Sendable, Equatable {
-        /// Batches and payload bytes, on disk and on the way there.
-        public var batches = 0
-        public var bytes = 0
-        /// Of these, those that a crash of the agent would lose.
-        public var stagedBatches = 0
-        /// Seconds since 1970 of the oldest.
-        public var oldest: Int64?
-        /// Why the disk is not written, while it is not.
-        public var trouble: String?
-        /// Where a damaged file was put in this life of the agent.
-        public var setAside: String?
-        /// Batches dropped because there was no room.
-        public var dropped = 0
-    }
-
     struct State {
         enum Thread { case absent, working, lingering, failing, idle }
 
         var chunks: [Chunk] = []
-        /// Not on disk: in `chunks` and in the thread's hands.
+        /// Not on disk: in `chunks` and held by the thread.
         var staged = (batches: 0, bytes: 0)
         var stored = (batches: 0, bytes: 0)
         var doneThrough: Int64?
         var reader: Reader?
-        /// It came after the thread last looked.
+        /// Whether it came after the thread last checked.
         var readerIsNew = false
         var nextReader: UInt64 = 0
         /// Batches taken in so far.
@@ -73,7 +33,7 @@ public final class DurableQueue: Sendable {
         var closing = false
         var closed = false
         var closeWaiters: [CheckedContinuation<Void, Never>] = []
-        /// Batches that were not on disk at the end.
+        /// Batches that were not on disk when the queue was closed.
         var lost = 0
         var status = Status()
 
@@ -86,7 +46,7 @@ public final class DurableQueue: Sendable {
         var isEmpty: Bool { staged.batches + stored.batches == 0 }
 
         /// Marks the queue as closed.
-        /// - Returns: who waited for anything of it; to be resumed outside of the lock.
+        /// - Returns: all waiters, to be resumed outside of the lock.
         mutating func end() -> Waiting {
             closed = true
             defer { (reader, drainWaiters, closeWaiters) = (nil, [:], []) }
@@ -103,8 +63,8 @@ public final class DurableQueue: Sendable {
             }
         }
 
-        /// Whether all that was there at the mark has gone. Batches go in the order in which they came;
-        /// those that a file of an earlier life holds have to go first.
+        /// Whether all batches up to the mark are forwarded or dropped. They go in order of arrival, after those that an
+        /// earlier run left in the file.
         func isDone(_ mark: Int) -> Bool { taken - staged.batches - stored.batches >= mark }
     }
 
@@ -116,11 +76,11 @@ public final class DurableQueue: Sendable {
         var continuation: CheckedContinuation<[QueuedBatch], Never>
     }
 
-    private let configuration: Configuration
-    private let clock: AgentClock
+    let configuration: Configuration
+    let clock: AgentClock
     private let metrics: BoundaryMetrics
     private let logger: Logger
-    private let state = Mutex(State())
+    let state = Mutex(State())
     private let wake: CInt
 
     /// - Parameters:
@@ -158,48 +118,7 @@ public final class DurableQueue: Sendable {
             engine.run()
         }
         return started
-            ? nil : BoundaryError(.closed, "the kernel refuses a thread for the boundary log queue")
-    }
-
-    public var status: Status {
-        state.withLock { state in
-            var status = state.status
-            status.batches = state.staged.batches + state.stored.batches
-            status.bytes = state.staged.bytes + state.stored.bytes
-            status.stagedBatches = state.staged.batches
-            if status.batches == 0 {
-                status.oldest = nil
-            } else if status.oldest == nil {
-                status.oldest = state.chunks.first?.received
-            }
-            return status
-        }
-    }
-
-    /// What makes the daemon degraded (spec: over half full, or a batch older than 5 minutes; also a
-    /// disk that cannot be written or does not answer).
-    public func health() -> HealthRegistry.Report? {
-        let status = status
-        var reasons: [String] = []
-        if let trouble = status.trouble {
-            reasons.append("\(trouble); \(status.stagedBatches) batches are in memory only")
-        } else if let since = state.withLock({ $0.stagedSince }), case let age = clock.now() - since,
-            age > BoundaryLimits.slowDisk
-        {
-            reasons.append(
-                "the disk has not answered the boundary log queue for \(age.components.seconds) s; "
-                    + "\(status.stagedBatches) batches are in memory only")
-        }
-        if status.batches * 2 > configuration.maximumBatches || status.bytes * 2 > configuration.maximumBytes {
-            reasons.append("boundary log queue is over half full: \(status.batches) batches, \(status.bytes) bytes")
-        }
-        if let oldest = status.oldest, case let age = clock.wallSeconds() - oldest, age > 300 {
-            reasons.append("boundary log queue has waited \(age) s for the control plane")
-        }
-        if !reasons.isEmpty { return HealthRegistry.Report(reasons.joined(separator: "; ")) }
-        return status.setAside.map {
-            HealthRegistry.Report("a damaged boundary log queue was set aside as \($0)", degrades: false)
-        }
+            ? nil : BoundaryError(.closed, "the kernel refused a thread for the boundary log queue")
     }
 
     // MARK: - Taking in
@@ -214,7 +133,7 @@ public final class DurableQueue: Sendable {
         let (taken, found) = state.withLock { state -> (Bool, State.Thread?) in
             guard hasRoom(state, size) else {
                 state.status.dropped += 1
-                // The first of many is told at once.
+                // The first one is logged at once, so the thread is woken.
                 return (false, state.status.dropped == 1 && state.thread != .working ? state.thread : nil)
             }
             if state.chunks.last.map({ $0.bytes + size > BoundaryLimits.chunkBytes }) ?? true {
@@ -241,8 +160,8 @@ public final class DurableQueue: Sendable {
         return taken
     }
 
-    /// Whether more comes than a disk that works takes: a quarter of the staging area is in use. Writers
-    /// that wait a moment then lose nothing.
+    /// Whether batches come faster than the working disk takes them: a quarter of the staging area is in use. No batch
+    /// is lost when the sockets are read a moment later then.
     public var isCrowded: Bool {
         state.withLock { state in
             state.status.trouble == nil && !state.closing
@@ -259,7 +178,7 @@ public final class DurableQueue: Sendable {
             && state.staged.bytes + state.stored.bytes + size <= configuration.maximumBytes
     }
 
-    // MARK: - Handing out
+    // MARK: - Reading
 
     /// The next batches in order; waits until there is one. For one reader at a time.
     /// - Returns: nothing when the task was cancelled or the queue closed.
@@ -281,7 +200,7 @@ public final class DurableQueue: Sendable {
                 wakeThread()
             }
         } onCancel: {
-            // Another one may have come since.
+            // Another reader may have replaced it.
             let reader = state.withLock { state -> Reader? in
                 guard state.reader?.id == number else { return nil }
                 return state.reader.take()
@@ -290,7 +209,7 @@ public final class DurableQueue: Sendable {
         }
     }
 
-    /// Everything up to this batch is done: it is deleted soon.
+    /// Everything up to this batch is done; the thread deletes it soon.
     public func acknowledge(through id: Int64) {
         let idle = state.withLock { state in
             state.doneThrough = max(state.doneThrough ?? 0, id)
@@ -299,14 +218,14 @@ public final class DurableQueue: Sendable {
         if idle { wakeThread() }
     }
 
-    /// Stands for all batches that were taken in until now.
+    /// A mark for ``drained(through:)`` that stands for all batches taken in until now.
     public func mark() -> Int { state.withLock { $0.taken } }
 
-    /// Whether everything up to the mark has gone.
+    /// Whether all batches up to the mark are forwarded or dropped.
     public func isDrained(through mark: Int) -> Bool { state.withLock { $0.isDone(mark) } }
 
-    /// Returns when everything has gone that was there at the mark, or at this call, or the task is
-    /// cancelled. What comes meanwhile is not waited for: it may never stop coming.
+    /// Returns when all batches up to the mark (without one: up to this call) are forwarded or dropped, or the task is
+    /// cancelled. Later batches are not waited for: they may never stop coming.
     public func drained(through mark: Int? = nil) async {
         let (id, mark) = state.withLock { state in
             state.nextWaiter += 1
@@ -326,8 +245,8 @@ public final class DurableQueue: Sendable {
         }
     }
 
-    /// Writes what is staged and closes the file. What is left stays on disk; nothing is taken in
-    /// any more. A disk that does not answer is given up after `limit`.
+    /// Writes the staged batches and closes the file; batches on disk stay there. Takes no further batches. When the
+    /// disk does not answer, returns after `limit`.
     /// - Returns: how many batches were not on disk at the end.
     @discardableResult
     public func close(within limit: Duration = BoundaryLimits.closeLimit) async -> Int {
@@ -365,7 +284,7 @@ public final class DurableQueue: Sendable {
         }
     }
 
-    /// Ends the queue without its thread, which may be in a call to the disk for ever.
+    /// Closes the queue without its thread, which may be blocked in a call to the disk for ever.
     private func giveUp(_ limit: Duration) {
         let ended: (left: State.Waiting, lost: Int)? = state.withLock { state in
             guard !state.closed else { return nil }
@@ -374,7 +293,7 @@ public final class DurableQueue: Sendable {
         }
         guard let ended else { return }
         logger.error(
-            "the disk does not answer; the agent ends without writing its boundary log queue",
+            "the disk does not answer; the boundary log queue is closed without being written",
             metadata: ["seconds": "\(limit.components.seconds)", "batches": "\(ended.lost)"])
         ended.left.resume()
     }
@@ -387,14 +306,14 @@ public final class DurableQueue: Sendable {
         if found != .working { signal(found) }
     }
 
-    /// Has the thread look, which was in this state and counts as working now.
+    /// Wakes or starts the thread, which was in this state and counts as working now.
     private func signal(_ found: State.Thread) {
         guard found == .absent else {
             wa_eventfd_signal(wake)
             return
         }
         guard let error = start() else { return }
-        // The next batch tries again; at the end there is none.
+        // The next batch tries again; while the queue closes there is no next one.
         let ended: (left: State.Waiting, lost: [Chunk])? = state.withLock { state in
             state.thread = state.closing ? .working : .absent
             state.status.trouble = error.message
@@ -412,7 +331,7 @@ public final class DurableQueue: Sendable {
 
     func withState<T>(_ body: (inout sending State) -> sending T) -> sending T { state.withLock(body) }
 
-    /// Waits until there is something to do, at most so long; nil is for ever.
+    /// Waits until the thread is signalled, at most for the limit; nil waits for ever.
     func wait(_ limit: Duration?) {
         var item = pollfd(fd: wake, events: Int16(POLLIN), revents: 0)
         let milliseconds =

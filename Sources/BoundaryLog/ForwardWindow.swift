@@ -1,12 +1,11 @@
 import AgentProto
 import DequeModule
 
-/// Which batches are sent when: batches of one session one after the other, sessions beside each
-/// other. Batches in, calls out; no I/O.
+/// Decides which batches are sent when: those of one session one after the other, sessions in parallel. Batches in,
+/// calls out; no I/O.
 ///
-/// A session that has fallen behind (``BoundaryLimits/mergeFrom``) is sent several batches in one call, which
-/// is what joins a slow link to a fast boundary: with one call at a time a session would get one batch
-/// in each round trip.
+/// For a session that has fallen behind (``BoundaryLimits/mergeFrom``) several batches are sent in one call:
+/// otherwise a slow link would carry one batch in each round trip.
 package struct ForwardWindow: Sendable {
     /// A batch on its way.
     package struct Item: Sendable {
@@ -35,9 +34,9 @@ package struct ForwardWindow: Sendable {
     private struct Lane {
         var pending: Deque<Item> = []
         var underWay: [Item] = []
-        /// So many items at the front go alone: together they were refused.
+        /// Items at the front that are sent alone, because they were refused in one call.
         var alone = 0
-        /// The item under way is one of those.
+        /// Whether the item under way is one of those.
         var sentAlone = false
         var failures = 0
     }
@@ -48,7 +47,7 @@ package struct ForwardWindow: Sendable {
     private var ready: Deque<String> = []
     /// Sessions that wait after a failure.
     private var waiting: [String: Duration] = [:]
-    /// All that is not acknowledged in one piece, in order.
+    /// The items from the first that is not done on, in order.
     private var outstanding: Deque<(id: Int64, done: Bool)> = []
     /// Batches that are not done.
     package private(set) var batches = 0
@@ -64,13 +63,13 @@ package struct ForwardWindow: Sendable {
             && outstanding.count < BoundaryLimits.windowSpan
     }
 
-    /// Everything up to this batch is done; nil when that is not news.
+    /// The batch up to which everything is done; nil when that has not changed.
     package mutating func takeDone() -> Int64? {
         defer { doneThrough = nil }
         return doneThrough
     }
 
-    /// When the next session is due that waits.
+    /// When the next waiting session is due.
     package var nextDue: Duration? { waiting.values.min() }
 
     /// Adds the next batch of the queue.
@@ -140,11 +139,11 @@ package struct ForwardWindow: Sendable {
     }
 
     /// The control plane refused the session's call as invalid.
-    /// - Returns: the batch that is given up for it.
+    /// - Returns: the batch that is dropped for it.
     package mutating func refused(_ session: String, now: Duration) -> Item? {
         guard var lane = lanes[session] else { return nil }
         guard lane.underWay.count == 1, var item = lane.underWay.first else {
-            // One of them is bad: alone they show which.
+            // One of them is invalid: sent alone, they show which.
             let together = lane.underWay.count
             putBack(&lane)
             lane.alone = together

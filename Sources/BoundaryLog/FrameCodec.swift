@@ -1,10 +1,10 @@
-/// Cuts the bytes of a connection into frames (spec: boundary): 1 byte tag, 3 bytes length in big
-/// endian, so many bytes of protobuf.
+/// Splits the bytes of a connection into frames (spec: boundary): 1 byte tag, 3 bytes big-endian length, and the
+/// protobuf payload of that length.
 ///
-/// Whole frames are handed on where they lie; only the beginning of a frame whose end has not come
-/// is copied, so a connection never costs more than one frame.
+/// Complete frames are passed on without a copy. Only the beginning of an incomplete frame is copied, so that a
+/// connection never holds more than one frame.
 public struct FrameCodec: Sendable {
-    /// What a payload is.
+    /// The type of a payload.
     public enum Tag: UInt8, Sendable {
         /// `coder.agent.v2.ReportBoundaryLogsRequest`
         case request = 1
@@ -19,7 +19,7 @@ public struct FrameCodec: Sendable {
 
         public var description: String {
             switch self {
-            case .unknownTag(let tag): "tag \(tag) is none of 1 and 2"
+            case .unknownTag(let tag): "tag \(tag) is neither 1 nor 2"
             case .tooLarge(let length): "a frame of \(length) bytes; at most \(BoundaryLimits.frameBytes) are allowed"
             }
         }
@@ -35,9 +35,9 @@ public struct FrameCodec: Sendable {
     /// Bytes kept of a frame that is not complete.
     public var pending: Int { partial.count }
 
-    /// Takes bytes as they come and hands on each frame that is complete with them.
+    /// Takes received bytes and passes on each frame that they complete.
     /// - Parameter frame: called in order; the payload is valid during the call only.
-    /// - Throws: what ends the connection; nothing is taken any more then.
+    /// - Throws: the violation that ends the connection, and again in every later call.
     public mutating func feed(
         _ input: UnsafeRawBufferPointer, _ frame: (Tag, UnsafeRawBufferPointer) -> Void
     ) throws(Violation) {
@@ -64,13 +64,13 @@ public struct FrameCodec: Sendable {
         func withUnsafeBytes(_ body: (UnsafeRawBufferPointer) -> Void) { bytes.withUnsafeBytes(body) }
     }
 
-    /// Takes what the pending frame lacks; nil when that has not come.
+    /// Completes the pending frame; nil when it needs more bytes.
     private mutating func complete(_ rest: inout Slice<UnsafeRawBufferPointer>) throws(Violation) -> Whole? {
         if partial.count < Self.headerBytes { take(Self.headerBytes - partial.count, &rest) }
-        // Looked at even while the header is not whole: an unknown tag needs no length.
+        // Checked before the header is complete: an unknown tag fails at once.
         let header: (tag: Tag, length: Int)? = try header(partial)
         guard let header else { return nil }
-        // Exactly one frame and no doubling of it.
+        // Exactly one frame; the array would double its capacity otherwise.
         partial.reserveCapacity(Self.headerBytes + header.length)
         take(Self.headerBytes + header.length - partial.count, &rest)
         guard partial.count == Self.headerBytes + header.length else { return nil }
@@ -83,7 +83,7 @@ public struct FrameCodec: Sendable {
         rest = rest.dropFirst(count)
     }
 
-    /// The header at the beginning of the bytes; nil when it is not whole.
+    /// The header at the beginning of the bytes; nil when it is incomplete.
     private mutating func header(_ bytes: some Collection<UInt8>) throws(Violation) -> (tag: Tag, length: Int)? {
         var bytes = bytes.makeIterator()
         guard let first = bytes.next() else { return nil }

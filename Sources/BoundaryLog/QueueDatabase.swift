@@ -4,7 +4,7 @@ import Glibc
 
 /// A batch as the queue holds it.
 public struct QueuedBatch: Sendable, Equatable {
-    /// Its place in the order of arrival; rises, with holes.
+    /// Its place in the order of arrival; rises, with gaps.
     public var id: Int64
     /// Log lines in it.
     public var logs: Int
@@ -15,8 +15,8 @@ public struct QueuedBatch: Sendable, Equatable {
 /// The queue's file: one table, in order of arrival. For one thread; every call may block.
 ///
 /// WAL with `synchronous = FULL`: a commit that returned survives a power cut. The lock is exclusive
-/// for as long as the file is open, so no second daemon can take from the same queue, and there is
-/// no shared memory that could vanish below us.
+/// for as long as the file is open, so no second daemon can read from the same queue, and SQLite needs no
+/// shared-memory file that could be removed.
 final class QueueDatabase {
     /// What the file holds.
     struct Totals: Equatable {
@@ -46,7 +46,7 @@ final class QueueDatabase {
     private let first: Statement
 
     /// Opens the file, makes it when missing (0600), checks it and brings its schema up to date.
-    /// - Throws: `BoundaryError`; `damaged` and `newerSchema` mean that the file itself is of no use.
+    /// - Throws: `BoundaryError`; `damaged` and `newerSchema` mean that the file itself is unusable.
     init(path: String, pages: Int = BoundaryLimits.filePages, migrations: [String] = QueueDatabase.migrations) throws {
         self.path = path
         try Self.create(path)
@@ -84,13 +84,13 @@ final class QueueDatabase {
         identity = (info.st_dev, info.st_ino)
     }
 
-    /// Makes an empty file before SQLite does, which would follow the umask. The files beside it
-    /// (the log) get the mode of this one. SQLite would wait for ever for what is in a named pipe, and write
-    /// to another user's file.
+    /// Makes an empty file (0600) before SQLite does, which would use the umask; SQLite gives its log the mode of this
+    /// file. Refuses foreign files at any of the paths: SQLite would block for ever in a named pipe, and write to
+    /// another user's file.
     private static func create(_ path: String) throws {
         for file in ["", "-wal", "-shm", "-journal"].map({ path + $0 }) where !OwnFile.isFree(file) {
             do {
-                // Fails, and says what lies there.
+                // Fails with an error that says what is there.
                 close(try OwnFile.open(file, O_RDONLY))
             } catch {
                 throw BoundaryError(.storage(0), "boundary log queue: \(error)")
@@ -129,8 +129,8 @@ final class QueueDatabase {
         }
     }
 
-    /// Whether the file is still at its path. SQLite goes on with a file that was removed, and all
-    /// of it would be gone with the process.
+    /// Whether the file is still at its path. SQLite goes on with a file that was removed, whose content is lost when
+    /// the process ends.
     var isInPlace: Bool {
         var info = stat()
         return lstat(path, &info) == 0 && (info.st_dev, info.st_ino) == identity
@@ -187,13 +187,13 @@ final class QueueDatabase {
         return found
     }
 
-    /// Writes everything into a new file at the path, from which this one's file was removed.
+    /// Copies everything to a new file at the path, from which the open file was removed.
     func copyToPath() throws {
         var info = stat()
         guard lstat(path, &info) != 0, errno == ENOENT else {
             throw BoundaryError(.storage(0), "boundary log queue \(path): another file is in its place")
         }
-        // The names of the log would be taken for the new file's.
+        // A log that is left would be taken for the new file's.
         for suffix in ["-wal", "-journal", "-shm"] { unlink(path + suffix) }
         try Self.create(path)
         do {
@@ -204,23 +204,23 @@ final class QueueDatabase {
         }
     }
 
-    /// Gives the pages of batches that are gone back to the disk.
+    /// Gives the pages of deleted batches back to the file system.
     func shrink() throws { try database.execute("PRAGMA incremental_vacuum") }
 
     var filePages: Int { get throws { Int(try database.number("PRAGMA page_count")) } }
 
-    /// Moves the log into the file and cuts it, which frees space on a full disk.
+    /// Moves the log into the file and truncates it, which frees space on a full disk.
     func truncateLog() throws { _ = try database.number("PRAGMA wal_checkpoint(TRUNCATE)") }
 
     func count(after id: Int64) throws -> Int {
         Int(try database.number("SELECT count(*) FROM batches WHERE id > \(id)"))
     }
 
-    /// Gives all batches ids after this one, in their order.
+    /// Gives all batches new ids after this one, in the same order.
     /// - Returns: the last of them.
     func moveBehind(_ id: Int64) throws -> Int64 {
         try database.transaction {
-            // In two steps, so that no new id meets an old one.
+            // In two steps, so that no new id collides with an old one.
             try database.execute("UPDATE batches SET id = -id")
             try database.execute(
                 """

@@ -2,34 +2,34 @@ import AgentCore
 import Glibc
 import Logging
 
-/// What the queue's thread does: it alone has the database.
+/// The queue's thread, which alone uses the database.
 struct QueueEngine {
-    private var configuration: DurableQueue.Configuration
-    private let clock: AgentClock
-    private let metrics: BoundaryMetrics
-    private let logger: Logger
-    private let queue: DurableQueue
+    var configuration: DurableQueue.Configuration
+    let clock: AgentClock
+    let metrics: BoundaryMetrics
+    let logger: Logger
+    let queue: DurableQueue
 
-    private var database: QueueDatabase?
+    var database: QueueDatabase?
     /// Taken from the queue and not on disk.
-    private var held: [Chunk] = []
-    private var doneThrough: Int64?
-    private var nextID: Int64
-    /// The newest batch that a reader has.
-    private var readThrough: Int64 = 0
-    /// Batches on disk that a reader has and has not acknowledged.
-    private var inHand = 0
-    private var lastCommit: Duration?
-    private var failure: (attempts: Int, retryAt: Duration, error: BoundaryError)?
+    var held: [Chunk] = []
+    var doneThrough: Int64?
+    var nextID: Int64
+    /// The newest batch that a reader got.
+    var readThrough: Int64 = 0
+    /// Batches on disk that a reader got and has not acknowledged.
+    var unacknowledged = 0
+    var lastCommit: Duration?
+    var failure: (attempts: Int, retryAt: Duration, error: BoundaryError)?
     /// Since when no file could be opened; nil once one was.
-    private var unopenedSince: Duration?
+    var unopenedSince: Duration?
     /// The newest batch that is in the file, or may be.
-    private var storedThrough: Int64 = 0
-    private var displaced: BoundaryError?
-    private var stored = (batches: 0, bytes: 0, logs: 0)
-    private var closing = false
-    private var mayShrink = false
-    private var toldDrops = (count: 0, at: Duration?.none)
+    var storedThrough: Int64 = 0
+    var displaced: BoundaryError?
+    var stored = (batches: 0, bytes: 0, logs: 0)
+    var closing = false
+    var mayShrink = false
+    var loggedDrops = (count: 0, at: Duration?.none)
 
     init(
         configuration: DurableQueue.Configuration, clock: AgentClock, metrics: BoundaryMetrics, logger: Logger,
@@ -83,7 +83,7 @@ struct QueueEngine {
     }
 
     /// Drops batches that were forwarded out of memory.
-    private mutating func forget(through id: Int64) {
+    mutating func forget(through id: Int64) {
         guard let first = held.first, first.firstID <= id else { return }
         var gone = (batches: 0, bytes: 0)
         while let chunk = held.first, chunk.firstID <= id {
@@ -129,7 +129,7 @@ struct QueueEngine {
         stored.batches -= removed.batches
         stored.bytes -= removed.bytes
         stored.logs -= removed.logs
-        inHand = max(0, inHand - removed.batches)
+        unacknowledged = max(0, unacknowledged - removed.batches)
         if let chunk {
             held.removeFirst()
             storedThrough = max(storedThrough, chunk.lastID)
@@ -137,8 +137,8 @@ struct QueueEngine {
             stored.bytes += chunk.bytes
             stored.logs += chunk.logs
             if readThrough >= chunk.firstID {
-                // They were handed out of memory; those that are done go with the next acknowledgement.
-                inHand += Int(min(readThrough, chunk.lastID) - chunk.firstID + 1)
+                // The reader got them from memory; the next acknowledgement deletes those that are done.
+                unacknowledged += Int(min(readThrough, chunk.lastID) - chunk.firstID + 1)
             }
         }
         if stored.batches > 10_000 { mayShrink = true }
@@ -165,8 +165,7 @@ struct QueueEngine {
         if found.isEmpty, mayServeMemory(after: reader.after) {
             for chunk in held where chunk.lastID > reader.after {
                 found += chunk.batches(after: reader.after, atMost: min(reader.batches - found.count, 64))
-                // Never past batches of this chunk that were left: what is skipped is deleted with what
-                // comes behind it.
+                // Stops where batches of this chunk were left out: the acknowledgement of a later chunk would delete them.
                 guard found.last?.id == chunk.lastID, found.count < reader.batches else { break }
             }
         }
@@ -175,22 +174,21 @@ struct QueueEngine {
             guard state.reader?.id == reader.id else { return nil }
             return state.reader.take()
         }
-        // None when it was cancelled meanwhile, or another one came, which is served next; what was found is
-        // found again.
+        // nil when it was cancelled meanwhile or replaced by another, which is served next.
         guard let current else { return }
         readThrough = max(readThrough, last.id)
-        inHand += onDisk
+        unacknowledged += onDisk
         current.continuation.resume(returning: found)
     }
 
-    /// Memory is forwarded while the disk fails. Older batches that may be in a file that nobody
-    /// could open yet go first, for a while.
+    /// While the disk fails, batches are forwarded from memory. Older ones may be in a file that could not be opened
+    /// yet; for a while they are waited for.
     private func mayServeMemory(after id: Int64) -> Bool {
         guard failure != nil else { return false }
         if let unopenedSince {
             return clock.now() >= unopenedSince + configuration.openGrace || access(configuration.path, F_OK) != 0
         }
-        // Never past what only the file has.
+        // Never past batches that are only in the file.
         return stored.batches == 0 || id >= storedThrough
     }
 
@@ -210,22 +208,22 @@ struct QueueEngine {
         }
         for waiter in dropped.waiters { waiter.resume() }
         let now = clock.now()
-        // As full as makes no difference: the largest batch would not fit.
+        // Full when the largest batch would not fit.
         let isFull =
             stored.batches + held.reduce(0) { $0 + $1.batches } >= configuration.maximumBatches
             || stored.bytes + held.reduce(0) { $0 + $1.bytes } + BoundaryLimits.frameBytes > configuration.maximumBytes
-        if dropped.count > toldDrops.count, toldDrops.at.map({ now >= $0 + .seconds(10) }) ?? true {
+        if dropped.count > loggedDrops.count, loggedDrops.at.map({ now >= $0 + .seconds(10) }) ?? true {
             logger.error(
                 "boundary logs were dropped",
                 metadata: [
-                    "batches": "\(dropped.count - toldDrops.count)", "batches_in_all": "\(dropped.count)",
+                    "batches": "\(dropped.count - loggedDrops.count)", "batches_in_all": "\(dropped.count)",
                     "reason": "\(trouble ?? (isFull ? "the queue is full" : "more came than the disk takes"))",
                 ])
-            toldDrops = (dropped.count, now)
+            loggedDrops = (dropped.count, now)
         }
         if stored.batches == 0, held.isEmpty, mayShrink, let database {
             mayShrink = false
-            // A file grown in an outage gives its space back; failing to is no trouble.
+            // Gives the space back of a file that grew in an outage; a failure does no harm.
             try? database.shrink()
             try? database.truncateLog()
         }
@@ -236,12 +234,12 @@ struct QueueEngine {
         let pending = !held.isEmpty || doneThrough != nil
         let (retryAt, nextCommit) = (failure?.retryAt, lastCommit.map { $0 + configuration.commitInterval } ?? now)
         let watches = stored.batches > 0
-        let untold = toldDrops.count
+        let logged = loggedDrops.count
         let limit: Duration?? = queue.withState { state in
-            // A reader that came while we worked has signalled nobody.
+            // A reader that came while this thread worked has not signalled it.
             if state.closing || state.readerIsNew { return nil }
             if let retryAt {
-                // New batches matter to a waiting reader only.
+                // Until the retry, new batches matter only to a waiting reader.
                 state.thread = state.reader != nil ? .idle : .failing
                 return .some(max(.zero, retryAt - now))
             }
@@ -251,7 +249,7 @@ struct QueueEngine {
                 return .some(nextCommit - now)
             }
             state.thread = .idle
-            return .some(watches || state.status.dropped > untold ? .seconds(5) : nil)
+            return .some(watches || state.status.dropped > logged ? .seconds(5) : nil)
         }
         guard case .some(let limit) = limit else { return }
         queue.wait(limit)
@@ -262,181 +260,17 @@ struct QueueEngine {
         if lost.0 > 0 {
             metrics.dropped(.bufferFull, batches: lost.0, logs: lost.1)
             logger.error(
-                "boundary logs are lost with the end of the agent",
+                "boundary logs were lost at shutdown",
                 metadata: ["batches": "\(lost.0)", "reason": "\(failure?.error.message ?? "")"])
         }
         database = nil
         let left: DurableQueue.State.Waiting? = queue.withState { state in
             state.thread = .working
-            // It may have been given up meanwhile.
+            // The queue may have been closed without this thread meanwhile.
             guard !state.closed else { return nil }
             state.lost = lost.0
             return state.end()
         }
         left?.resume()
-    }
-
-    // MARK: - Opening, and what goes wrong
-
-    private mutating func opened() throws -> QueueDatabase {
-        if let database { return database }
-        let parent = parentDirectory(of: configuration.path)
-        do {
-            try createDirectories(parent, mode: 0o700)
-            try requirePrivateDirectory(parent)
-            // SQLite is told to follow no link, and means every part of the path.
-            if let real = realpath(parent, nil) {
-                defer { free(real) }
-                configuration.path = "\(String(cString: real))/\(configuration.path.dropFirst(parent.utf8.count + 1))"
-            }
-        } catch let error as CoreError {
-            guard case .system(let number) = error.code else { throw BoundaryError(.storage(0), error.message) }
-            throw QueueDatabase.storage(number, configuration.path)
-        }
-        let fresh = try QueueDatabase(path: configuration.path, pages: configuration.maximumPages)
-        try adopt(fresh)
-        if stored.batches > 0 {
-            logger.info("boundary logs of an earlier time wait", metadata: ["batches": "\(stored.batches)"])
-        }
-        return fresh
-    }
-
-    private mutating func adopt(_ fresh: QueueDatabase) throws {
-        let totals = try fresh.totals()
-        // Readers begin after 0.
-        guard totals.batches == 0 || (totals.firstID > 0 && totals.lastID < BoundaryLimits.largestID) else {
-            throw BoundaryError(.damaged, "boundary log queue \(configuration.path): a batch has an impossible number")
-        }
-        if unopenedSince == nil {
-            // A commit that failed may have reached the disk all the same.
-            forget(through: totals.lastID)
-        } else if readThrough > 0, totals.batches > 0 {
-            // Newer batches went out of memory before these could be read; they are next now, and
-            // acknowledging the others must not delete them.
-            nextID = try fresh.moveBehind(nextID - 1) + 1
-        } else if totals.lastID >= held.first?.firstID ?? nextID {
-            renumber(from: totals.lastID + 1)
-        }
-        unopenedSince = nil
-        storedThrough = try fresh.totals().lastID
-        database = fresh
-        stored = (totals.batches, totals.bytes, totals.logs)
-        let stored = stored
-        queue.withState { $0.stored = (stored.batches, stored.bytes) }
-    }
-
-    private mutating func renumber(from first: Int64) {
-        nextID = first
-        for index in held.indices {
-            held[index].firstID = nextID
-            nextID += Int64(held[index].batches)
-        }
-    }
-
-    /// Makes the file anew when it was removed, with all that was in it. Where that fails the open
-    /// one, which has no name any more, goes on.
-    private mutating func restored(_ database: QueueDatabase) -> QueueDatabase {
-        guard !database.isInPlace else {
-            displaced = nil
-            return database
-        }
-        do {
-            try createDirectories(parentDirectory(of: configuration.path), mode: 0o700)
-            try database.copyToPath()
-            let fresh = try QueueDatabase(path: configuration.path, pages: configuration.maximumPages)
-            self.database = fresh
-            displaced = nil
-            logger.warning(
-                "the boundary log queue was removed and is made anew, nothing is lost",
-                metadata: ["path": "\(configuration.path)", "batches": "\(stored.batches)"])
-            return fresh
-        } catch {
-            if displaced == nil {
-                logger.error(
-                    "the boundary log queue was removed and cannot be made anew",
-                    metadata: ["path": "\(configuration.path)", "reason": "\(error)"])
-            }
-            displaced = BoundaryError(
-                .storage(0), "boundary log queue \(configuration.path) was removed and cannot be made anew: \(error)")
-            return database
-        }
-    }
-
-    private mutating func recovered() {
-        guard let failure else { return }
-        self.failure = nil
-        logger.notice("the boundary log queue is written again", metadata: ["attempts": "\(failure.attempts)"])
-    }
-
-    private mutating func failed(_ error: BoundaryError) {
-        var error = error
-        switch error.code {
-        case .damaged, .newerSchema:
-            do {
-                try replace(error)
-                return
-            } catch let next as BoundaryError {
-                error = next
-            } catch let next {
-                error = BoundaryError(.storage(0), "\(next)")
-            }
-        case .diskFull:
-            makeRoom()
-        case .storage where database?.isInPlace == true: database = nil
-        default: break
-        }
-        let attempts = (failure?.attempts ?? 0) + 1
-        if failure?.error != error {
-            logger.error(
-                "the boundary log queue cannot be written; batches wait in memory",
-                metadata: ["reason": "\(error)", "retry": "with back-off"])
-        }
-        let wait = min(configuration.retry.longest, configuration.retry.first * (1 << min(attempts - 1, 16)))
-        failure = (attempts, clock.now() + wait, error)
-    }
-
-    /// On a full disk: deletes what is done, which may still fit. Where it does not, because the disk is
-    /// full of this very file and its log, the file goes as soon as all of it is done.
-    private mutating func makeRoom() {
-        guard let database, let done = doneThrough else { return }
-        if let removed = try? database.write(doneThrough: done, chunk: nil) {
-            doneThrough = nil
-            stored = (stored.batches - removed.batches, stored.bytes - removed.bytes, stored.logs - removed.logs)
-            inHand = max(0, inHand - removed.batches)
-            try? database.truncateLog()
-        } else if (try? database.count(after: done)) == 0 {
-            (stored, inHand) = ((0, 0, 0), 0)
-            self.database = nil
-            // The log first: the file alone is an earlier state, all of it done.
-            unlink(configuration.path + "-wal")
-            unlink(configuration.path)
-        }
-        let stored = stored
-        queue.withState { $0.stored = (stored.batches, stored.bytes) }
-    }
-
-    /// Sets a file aside that is of no use, and begins a new one with what can still be read.
-    private mutating func replace(_ error: BoundaryError) throws {
-        // Where the file was opened, what it held is known.
-        let known = database != nil ? stored : nil
-        database = nil
-        let (fresh, aside) = try QueueFiles.replace(
-            configuration.path, reason: error.code == .newerSchema ? "newer" : "corrupt", wall: clock.wallSeconds(),
-            pages: configuration.maximumPages)
-        let beyond = try fresh.count(after: readThrough)
-        var lost: (batches: Int, logs: Int) = (0, 0)
-        try adopt(fresh)
-        if let known {
-            lost = (max(0, known.batches - inHand - beyond), max(0, known.logs - stored.logs))
-            metrics.dropped(.queueDamaged, batches: lost.batches, logs: lost.batches > 0 ? lost.logs : 0)
-        }
-        inHand = min(inHand, stored.batches - beyond)
-        queue.withState { $0.status.setAside = aside.path }
-        logger.error(
-            "the boundary log queue was set aside and a new one begun",
-            metadata: [
-                "reason": "\(error)", "kept_as": "\(aside.path)", "saved": "\(aside.saved)",
-                "lost": "\(known == nil ? "not known" : String(lost.batches))",
-            ])
     }
 }

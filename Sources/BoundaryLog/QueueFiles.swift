@@ -1,27 +1,27 @@
 import AgentCore
 import Glibc
 
-/// What is done with a queue file that is of no use: it is kept beside the new one for whoever
-/// wants to look into it, and what can still be read of it goes on.
+/// Sets an unusable queue file aside, where an operator can inspect it, and copies the batches that can still be read
+/// into a new file.
 enum QueueFiles {
-    /// What became of it.
+    /// The result of setting a file aside.
     struct SetAside: Sendable {
         var path: String
-        /// Batches read from it that are in the new file.
-        var saved = 0
+        /// Batches copied from it into the new file.
+        var recovered = 0
     }
 
-    /// Moves the file and its log away and opens a new one with what could be read of the old one.
-    /// - Parameter reason: the part of the new name: `corrupt`, `newer`.
+    /// Moves the file and its log aside and opens a new one with the batches that could be read.
+    /// - Parameter reason: `corrupt` or `newer`, a part of the new name.
     static func replace(_ path: String, reason: String, wall: Int64, pages: Int) throws -> (QueueDatabase, SetAside) {
         let aside = try setAside(path, reason: reason)
         let fresh = try QueueDatabase(path: path, pages: pages)
         var result = SetAside(path: aside)
-        if reason == "corrupt" { result.saved = salvage(aside, into: fresh, wall: wall) }
+        if reason == "corrupt" { result.recovered = recover(aside, into: fresh, wall: wall) }
         return (fresh, result)
     }
 
-    /// `queue.db.corrupt-1` and so on; the log goes along, so that SQLite's own tools find it.
+    /// Renames to `queue.db.corrupt-1` and so on, the log too, so that SQLite's own tools find it.
     private static func setAside(_ path: String, reason: String) throws -> String {
         let parent = parentDirectory(of: path)
         let prefix = String(path.dropFirst(parent == "/" ? 1 : parent.utf8.count + 1)) + ".\(reason)-"
@@ -38,11 +38,12 @@ enum QueueFiles {
         return aside
     }
 
-    /// Copies rows, from the front until one cannot be read and then from the back. Only rows whose
-    /// payload is a request are taken.
-    private static func salvage(_ path: String, into fresh: QueueDatabase, wall: Int64) -> Int {
+    /// Copies rows from the front until one cannot be read, and then from the back. Rows whose payload is no valid
+    /// request are skipped.
+    /// - Returns: how many were copied.
+    private static func recover(_ path: String, into fresh: QueueDatabase, wall: Int64) -> Int {
         guard let database = try? SQLite(path: path) else { return 0 }
-        // Its log is kept as it is.
+        // Leaves its log as it is.
         try? database.execute("PRAGMA locking_mode = EXCLUSIVE")
         try? database.execute("PRAGMA query_only = ON")
         var chunk = Chunk(received: wall)
@@ -73,18 +74,18 @@ enum QueueFiles {
         }
         let front = take("ASC", 0)
         let back = take("DESC", front.last?.0 ?? 0)
-        var saved = 0
+        var recovered = 0
         for (id, batch) in front + back.reversed() where id > ids.last ?? 0 {
-            // Ids have holes; a chunk's have none.
+            // The ids of a chunk are consecutive.
             if let last = ids.last, id != last + 1 || chunk.bytes >= BoundaryLimits.chunkBytes {
-                saved += store(chunk, in: fresh)
+                recovered += store(chunk, in: fresh)
                 chunk = Chunk(received: wall)
             }
             if chunk.batches == 0 { chunk.firstID = id }
             batch.payload.withUnsafeBytes { chunk.append($0, [0..<$0.count], logs: batch.logs) }
             ids.append(id)
         }
-        return saved + store(chunk, in: fresh)
+        return recovered + store(chunk, in: fresh)
     }
 
     private static func store(_ chunk: Chunk, in database: QueueDatabase) -> Int {

@@ -8,7 +8,7 @@ final class SQLite {
     init(path: String) throws {
         self.path = path
         var handle: OpaquePointer?
-        // NOMUTEX: one thread has it. NOFOLLOW: nobody's link in the directory is followed.
+        // NOMUTEX: one thread uses it. NOFOLLOW: a link that another user put there is not followed.
         let flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW
         let rc = sqlite3_open_v2(path, &handle, flags, nil)
         guard rc == SQLITE_OK, let handle else {
@@ -32,14 +32,14 @@ final class SQLite {
         try check(sqlite3_exec(handle, sql, nil, nil, nil), sql)
     }
 
-    /// Runs the body in a transaction: all of it is done, or nothing.
+    /// Runs the body in a transaction.
     func transaction(_ body: () throws -> Void) throws {
         try execute("BEGIN IMMEDIATE")
         do {
             try body()
             try execute("COMMIT")
         } catch {
-            // Fails where SQLite has rolled back by itself.
+            // Fails when SQLite has rolled back by itself.
             try? execute("ROLLBACK")
             throw error
         }
@@ -87,9 +87,9 @@ final class Statement {
         try database.check(sqlite3_bind_int64(handle, index, value), "bind")
     }
 
-    /// The bytes must stay as they are until ``reset()``.
+    /// The bytes must stay valid until ``reset()``.
     func bind(_ index: Int32, _ bytes: UnsafeRawBufferPointer) throws {
-        // Without an address SQLite would bind NULL.
+        // SQLite would bind NULL for a null pointer.
         let rc =
             bytes.isEmpty
             ? sqlite3_bind_zeroblob(handle, index, 0)
@@ -112,7 +112,7 @@ final class Statement {
         while try step() {}
     }
 
-    /// Makes it ready for the next use, whatever happened.
+    /// Makes it ready for the next use, also after an error.
     func reset() {
         sqlite3_reset(handle)
         sqlite3_clear_bindings(handle)

@@ -1,5 +1,4 @@
-/// Finds holes in the sequence numbers of boundary's sessions: logs that boundary numbered and that
-/// never came.
+/// Finds gaps in the sequence numbers of boundary's sessions: logs that boundary numbered and that never arrived.
 package struct SequenceTracker: Sendable {
     private struct Session {
         var next: UInt64
@@ -14,8 +13,8 @@ package struct SequenceTracker: Sendable {
 
     package var count: Int { sessions.count }
 
-    /// Notes a batch of the session.
-    /// - Returns: the holes before and in it. What comes first of a session may have any number.
+    /// Records a batch of the session.
+    /// - Returns: the gaps before it and in it. The first batch of a session may start at any number.
     package mutating func note(_ session: String, _ run: SequenceRun) -> Int {
         guard let first = run.first, !session.isEmpty else { return 0 }
         uses += 1
@@ -24,7 +23,7 @@ package struct SequenceTracker: Sendable {
             return run.gaps + (first > known.next ? 1 : 0)
         }
         if sessions.count >= capacity {
-            // Half at once, so that a flood of new sessions costs little each.
+            // Half at once, so that the sort is amortized over many new sessions.
             let order = sessions.values.map(\.lastUsed).sorted()
             let middle = order[order.count / 2]
             sessions = sessions.filter { $0.value.lastUsed > middle }

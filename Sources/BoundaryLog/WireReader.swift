@@ -1,4 +1,4 @@
-/// Bytes that are no message of their type.
+/// The bytes are no message of the expected type.
 public struct Malformed: Error, Equatable {
     public init() {}
 }
@@ -36,7 +36,7 @@ struct WireReader {
         budget = Self.depth - depth - 1
     }
 
-    /// The next field of a message; nil at its end.
+    /// The next field of the message; nil at its end.
     mutating func field() throws(Malformed) -> Field? {
         guard at < end else { return nil }
         let first = bytes[at]
@@ -93,7 +93,7 @@ struct WireReader {
         return range
     }
 
-    /// Goes past the value of a field that is not known.
+    /// Skips the value of an unknown field.
     mutating func skip(_ field: Field) throws(Malformed) { try skip(field, budget: budget) }
 
     private mutating func skip(_ field: Field, budget: Int) throws(Malformed) {
@@ -129,7 +129,7 @@ struct WireReader {
     }
 }
 
-/// As SwiftProtobuf checks it, with a short way for ASCII.
+/// As SwiftProtobuf checks it, with a fast path for ASCII.
 private func isUTF8(_ bytes: UnsafeRawBufferPointer) -> Bool {
     var at = 0
     while bytes.count - at >= 8 {

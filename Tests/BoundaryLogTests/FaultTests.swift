@@ -71,7 +71,7 @@ import Testing
         #expect(test.add(request("s", 1_000)))
         try await test.stored()
         let numbers = try await test.numbers()
-        print("damage in the middle: \(numbers.count - 1) of 300 saved")
+        print("damage in the middle: \(numbers.count - 1) of 300 recovered")
         #expect(numbers.count > 280 && numbers.count < 301, "one page is gone")
         #expect(numbers == numbers.sorted() && numbers.last == 1_000)
         #expect(access(configuration.path + ".corrupt-1", F_OK) == 0)

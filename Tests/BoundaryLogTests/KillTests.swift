@@ -13,20 +13,20 @@ import Testing
     @Test func killedTwentyTimes() async throws {
         let directory = try TemporaryDirectory()
         var random = SeededGenerator("kill")
-        let lives = 20
-        for life in 0..<lives {
+        let runs = 20
+        for run in 0..<runs {
             // When so many batches are on disk, and so many milliseconds: any moment of what goes on then.
             let goal = Int.random(in: 0...1_500, using: &random)
             let pause = Int.random(in: 0...40, using: &random)
             // Control plane away, there, or dropped all the time.
-            let link = life % 3
+            let link = run % 3
             let path = directory.path
             await #expect(processExitsWith: .signal(SIGKILL)) {
                 [
-                    path = path as String, life = life as Int, goal = goal as Int, pause = pause as Int,
+                    path = path as String, run = run as Int, goal = goal as Int, pause = pause as Int,
                     link = link as Int
                 ] in
-                try await Self.live(path, life, goal, pause, link)
+                try await Self.live(path, run, goal, pause, link)
             }
         }
         // All that is left is delivered at the end.
@@ -44,12 +44,12 @@ import Testing
         try await run.value
         await test.queue.close()
 
-        var arrived = (0..<lives).flatMap { Self.received("\(directory.path)/received\($0)") }
+        var arrived = (0..<runs).flatMap { Self.received("\(directory.path)/received\($0)") }
         arrived += receiver.state.value.requests
         var (committed, delivered, duplicates) = (0, 0, 0)
         var (sent, got) = (Hash(), Hash())
-        for life in 0..<lives {
-            let numbers = arrived.filter { $0.sessionID == "life\(life)" }.flatMap(\.logs)
+        for run in 0..<runs {
+            let numbers = arrived.filter { $0.sessionID == "run\(run)" }.flatMap(\.logs)
             var next = 0
             for log in numbers {
                 let number = Int(log.sequenceNumber)
@@ -57,22 +57,22 @@ import Testing
                     duplicates += 1
                     continue
                 }
-                #expect(number == next, "life \(life): \(number) came where \(next) was due")
+                #expect(number == next, "run \(run): \(number) came where \(next) was due")
                 next = number + 1
                 got.add(
-                    encoded(Self.sample(life, number)) == encoded(Self.alone(log, life))
-                        ? encoded(Self.alone(log, life)) : [0])
+                    encoded(Self.sample(run, number)) == encoded(Self.alone(log, run))
+                        ? encoded(Self.alone(log, run)) : [0])
             }
-            let durable = Self.durable(directory.path, life)
-            #expect(next >= durable, "life \(life): \(durable) were on disk, \(next) arrived")
-            for number in 0..<next { sent.add(encoded(Self.sample(life, number))) }
+            let durable = Self.durable(directory.path, run)
+            #expect(next >= durable, "run \(run): \(durable) were on disk, \(next) arrived")
+            for number in 0..<next { sent.add(encoded(Self.sample(run, number))) }
             committed += durable
             delivered += next
         }
         #expect(sent.value == got.value)
         #expect(committed > 0, "there was something to lose")
         print(
-            "killed \(lives) times: at least \(committed) on disk, \(delivered) delivered, \(duplicates) duplicates, hash \(got.value)"
+            "killed \(runs) times: at least \(committed) on disk, \(delivered) delivered, \(duplicates) duplicates, hash \(got.value)"
         )
     }
 
@@ -82,23 +82,23 @@ import Testing
         mutating func add(_ bytes: [UInt8]) { for byte in bytes { value = (value ^ UInt64(byte)) &* 0x100_0000_01b3 } }
     }
 
-    static func sample(_ life: Int, _ number: Int) -> Request {
-        request("life\(life)", number, padding: (number * 31 + life) % 900)
+    static func sample(_ run: Int, _ number: Int) -> Request {
+        request("run\(run)", number, padding: (number * 31 + run) % 900)
     }
 
-    private static func alone(_ log: Coder_Agent_V2_BoundaryLog, _ life: Int) -> Request {
+    private static func alone(_ log: Coder_Agent_V2_BoundaryLog, _ run: Int) -> Request {
         var request = Request()
-        request.sessionID = "life\(life)"
+        request.sessionID = "run\(run)"
         request.logs = [log]
         return request
     }
 
-    /// One life of the child.
-    static func live(_ path: String, _ life: Int, _ goal: Int, _ pause: Int, _ link: Int) async throws {
+    /// One run of the child.
+    static func live(_ path: String, _ run: Int, _ goal: Int, _ pause: Int, _ link: Int) async throws {
         let test = try TestQueue(DurableQueue.Configuration(directory: path))
-        // A file for each life: its last record may be cut off.
-        let received = open("\(path)/received\(life)", O_WRONLY | O_CREAT | O_APPEND, 0o600)
-        let durable = open("\(path)/durable\(life)", O_WRONLY | O_CREAT, 0o600)
+        // A file for each run: its last record may be cut off.
+        let received = open("\(path)/received\(run)", O_WRONLY | O_CREAT | O_APPEND, 0o600)
+        let durable = open("\(path)/durable\(run)", O_WRONLY | O_CREAT, 0o600)
         let onDisk = Mutex2(0)
         _ = startThread("killer") {
             for _ in 0..<5_000 where onDisk.value < goal { poll(nil, 0, 1) }
@@ -110,7 +110,7 @@ import Testing
             var number = 0
             while true {
                 for _ in 0..<20 {
-                    if test.add(sample(life, number)) { number += 1 }
+                    if test.add(sample(run, number)) { number += 1 }
                 }
                 // What is not staged any more is on disk.
                 var safe = Int64(number - queue.status.stagedBatches)
@@ -137,8 +137,8 @@ import Testing
         await withUnsafeContinuation { (_: UnsafeContinuation<Void, Never>) in }
     }
 
-    static func durable(_ path: String, _ life: Int) -> Int {
-        let data = (try? Data(contentsOf: URL(fileURLWithPath: "\(path)/durable\(life)"))) ?? Data()
+    static func durable(_ path: String, _ run: Int) -> Int {
+        let data = (try? Data(contentsOf: URL(fileURLWithPath: "\(path)/durable\(run)"))) ?? Data()
         return data.count == 8 ? data.withUnsafeBytes { Int($0.loadUnaligned(as: Int64.self)) } : 0
     }
 

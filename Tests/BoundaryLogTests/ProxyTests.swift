@@ -130,7 +130,7 @@ func withProxy(
         unlink(path)
         close(try UnixListener.bind(path: path).descriptor)
         // Other tests' children hold it until they have executed.
-        try await eventually("nobody listens") { wa_unix_probe(path) == -ECONNREFUSED }
+        try await eventually("no process listens") { wa_unix_probe(path) == -ECONNREFUSED }
         let first = proxy()
         try first.bind()
         #expect(throws: CoreError(.socketInUse, "")) { try proxy().bind() }
@@ -162,7 +162,7 @@ func withProxy(
         }
     }
 
-    @Test func writersThatStallHoldUpNobody() async throws {
+    @Test func writersThatStallDelayNoOther() async throws {
         try await withProxy { served in
             let long = frame(request("slow", 1, padding: 30_000))
             var stalled: [RawConnection] = []
@@ -295,7 +295,7 @@ func withProxy(
         var bytes = Data()
         for number in 0..<200 { bytes += frame(request("s", number, padding: 300)) }
         try writer.send(bytes)
-        // Some that nobody has accepted yet, one of them gone again.
+        // Some that are not accepted yet, one of them closed again.
         let late = try (0..<20).map { _ in try RawConnection(unix: path) }
         for (number, writer) in late.enumerated() { try writer.send(Data(frame(request("late", number)))) }
         try RawConnection(unix: path).send(Data(frame(request("gone", 1))))

@@ -63,7 +63,7 @@ import Testing
         #expect(try await used.numbers() == [0, 1, 2])
         await used.queue.close()
 
-        // What an earlier life left is seen without anyone asking.
+        // Batches of an earlier run are seen without a reader.
         let next = try TestQueue(configuration)
         try await eventually("it is counted") { next.queue.status.batches == 3 }
         await next.queue.close()
@@ -164,7 +164,7 @@ import Testing
         await queue.drained()
     }
 
-    /// Whoever waits for the end of what there is does not wait for what comes meanwhile.
+    /// Waiting for the present batches does not wait for later ones.
     @Test func whatComesLaterIsNotWaitedFor() async throws {
         let directory = try TemporaryDirectory()
         let configuration = TestQueue.configuration(directory)
@@ -173,7 +173,7 @@ import Testing
         try await before.stored()
         await before.queue.close()
 
-        // Three of an earlier life and two of ours are to go; the rest may stay.
+        // Three of an earlier run and two of this one have to go; the rest may stay.
         let test = try TestQueue(configuration)
         let queue = test.queue
         try await eventually("the file is open") { queue.status.batches == 3 }

@@ -109,7 +109,7 @@ import Testing
         try await test.stored()
         #expect(access("\(directory.path)/real/boundary-logs/queue.db", F_OK) == 0)
         await test.queue.close()
-        // The file itself must be no link: whoever put it there would choose what is written.
+        // The file itself must be no link: the user who put it there would choose which file is written.
         let target = "\(directory.path)/target"
         try #require(rename(configuration.path, target) == 0 && symlink(target, configuration.path) == 0)
         let before = try Data(contentsOf: URL(fileURLWithPath: target))
@@ -201,7 +201,7 @@ import Testing
         await second.queue.close()
     }
 
-    /// A reader that comes while the thread is busy has signalled nobody: it must be seen all the same.
+    /// A reader that comes while the thread is busy does not signal it, and must be seen nevertheless.
     @Test func aReaderIsNeverForgotten() async throws {
         let directory = try TemporaryDirectory()
         let test = try TestQueue(TestQueue.configuration(directory))
