@@ -2,10 +2,10 @@ import AgentCore
 import HTTPTypes
 import HummingbirdCore
 
-/// Who may call: decides on the head of a request alone, before its body is read and before any
-/// route runs. A value without I/O.
+/// Decides from the head of a request whether it is allowed, before its body is read and any route runs. A value
+/// without I/O.
 public struct AccessPolicy: Sendable {
-    /// What a TCP listener asks for.
+    /// What a TCP listener requires.
     public enum TokenRule: Sendable {
         case required(Secret<String>)
         /// `--http-auth none`: a network layer protects the address.
@@ -33,8 +33,8 @@ public struct AccessPolicy: Sendable {
     /// - Parameters:
     ///   - targetHost: the host of a target in absolute form; it must be right as well as `Host`.
     ///   - hasBody: a body follows.
-    ///   - takesQueryToken: the request asks for a WebSocket of a route that has one, so that a browser
-    ///     that sends it can put the token nowhere but in the query.
+    ///   - takesQueryToken: the request is for a WebSocket route; a browser can send the token for it only in the
+    ///     query.
     public func refusal(
         of head: HTTPRequest, from connection: ConnectionInfo, targetHost: String? = nil, hasBody: Bool = false,
         takesQueryToken: Bool = false
@@ -51,14 +51,14 @@ public struct AccessPolicy: Sendable {
             if let problem = hostProblem(host, localHost: localHost) { return problem }
         }
         if let problem = tokenProblem(head, takesQueryToken) { return problem }
-        // A page of another site can send a body without a type; a unix socket is out of its reach.
+        // A page of another site can send a body without a type, but not to a unix socket.
         guard hasBody, head.headerFields[.contentType] == nil else { return nil }
         return HTTPProblem(
             .unsupportedMediaType, "Content-Type must be application/json.", detail: "There is none.")
     }
 
-    // A page of another site can make a browser send requests here under its own host name (DNS
-    // rebinding), so only names that we know to be ours are served.
+    // A page of another site can make a browser send requests to us under its own host name (DNS rebinding), so only
+    // known names are served.
     private func hostProblem(_ authority: String?, localHost: String) -> HTTPProblem? {
         guard let authority, let host = Authority(authority)?.host else {
             return HTTPProblem(.badRequest, "A valid Host header is required.")

@@ -1,5 +1,4 @@
 import AgentCore
-import FoundationEssentials
 import HTTPTypes
 
 /// A page for browsers on listeners that ask for a token. A browser sends no header when it opens an address,
@@ -17,12 +16,12 @@ public struct BrowserPage: Sendable {
     public init(path: String, cookie: String) {
         self.path = path
         self.cookie = cookie
-        // New for each start, and worth nothing but files that everybody can have from their package.
+        // New for each start. It only gives access to files of a public package.
         ticket = Secret((0..<4).map { _ in String(UInt64.random(in: 0 ... .max), radix: 36) }.joined())
     }
 
-    /// The value of Set-Cookie. Without a path it holds for the page's directory as the browser sees it, also
-    /// behind a proxy that puts something in front.
+    /// The value of Set-Cookie. Without a path it applies to the page's directory as the browser sees it, also behind a
+    /// proxy that adds a path prefix.
     public var setCookie: String { "\(cookie)=\(ticket.reveal()); HttpOnly; SameSite=Strict" }
 
     /// Whether the request is for the page itself.

@@ -2,8 +2,8 @@ import AgentCore
 import NIOCore
 import Synchronization
 
-/// The open connections of a server: bounds their number by kind, finds those that make room for newcomers,
-/// and ends them at shutdown.
+/// The open connections of a server: limits their number by kind, chooses those to close for new ones, and closes them
+/// at shutdown.
 final class ConnectionRegistry: Sendable {
     enum Kind: Hashable { case unix, tcp }
 
@@ -21,8 +21,8 @@ final class ConnectionRegistry: Sendable {
         var waiters: [CheckedContinuation<Void, Never>] = []
     }
 
-    /// How many connections of a kind are open, and how many of them have no request under way. Beside the
-    /// lock, which a request need not take.
+    /// How many connections of a kind are open, and how many of them have no request under way. Atomics, so that
+    /// requests need not take the lock.
     private final class Population: Sendable {
         let open = Atomic(0)
         let idle = Atomic(0)
@@ -64,7 +64,7 @@ final class ConnectionRegistry: Sendable {
         state.withLock { $0.gates.append((kind, bound, loop)) }
     }
 
-    /// Adds a connection; where it is one too many, the one that has had no request for longest is closed.
+    /// Adds a connection; above the limit, the longest idle one is closed.
     func add(_ handler: HTTPConnectionHandler, kind: Kind, loop: any EventLoop) -> ConnectionActivity {
         gauge.add(1)
         let bound = NIOLoopBound(handler, eventLoop: loop)
@@ -78,7 +78,7 @@ final class ConnectionRegistry: Sendable {
         if count < HTTPLimits.connections {
             activity.end(now: loop.now)
         } else {
-            // The next newcomer would close it before it could say anything, if all others are busy.
+            // Otherwise the next new connection would close it before its first request, if all others are busy.
             loop.assumeIsolated().scheduleTask(in: newcomerGrace) { bound.value.graceEnded() }
             updateGates(kind)
         }
@@ -111,7 +111,7 @@ final class ConnectionRegistry: Sendable {
         if count == max(0, change), isAtLimit(kind) { updateGates(kind) }
     }
 
-    /// Closes the connection of the kind that has had no request under way for longest, if there is one.
+    /// Closes the longest idle connection of the kind, if there is one.
     private func makeRoom(_ kind: Kind) {
         let chosen: Connection? = state.withLock { state in
             while true {
@@ -157,8 +157,8 @@ final class ConnectionRegistry: Sendable {
         }
     }
 
-    // Each gate looks for itself on its own loop: news sent from several loops could overtake each
-    // other and leave a gate shut for ever.
+    // Each gate checks on its own loop: states sent from several loops could arrive out of order and leave a gate
+    // shut for ever.
     private func updateGates(_ kind: Kind) {
         for (_, gate, loop) in state.withLock({ $0.gates.filter { $0.kind == kind } }) {
             loop.execute { gate.value.setFull(self.isFull(kind)) }
@@ -166,7 +166,7 @@ final class ConnectionRegistry: Sendable {
     }
 }
 
-/// Whether a connection has a request under way, told by its event loop and read by all.
+/// Whether a connection has a request under way; set by its event loop, read by any thread.
 final class ConnectionActivity: Sendable {
     private static let busy: UInt64 = 0
     private static let closed = UInt64.max

@@ -1,12 +1,11 @@
 import AgentCore
-import FoundationEssentials
 import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// The routes that belong to no capability.
+/// The routes that belong to no capability: health, ports and debugging.
 public struct CoreRoutes: Sendable {
-    /// Bytes of the daemon's log that `/debug/logs` gives at most.
+    /// The most bytes of the daemon's log that `/debug/logs` returns.
     public static let logTailBytes = 10 << 20
 
     public var health: HealthRegistry
@@ -14,7 +13,7 @@ public struct CoreRoutes: Sendable {
     public var ports: ListeningPorts
     /// The redacted manifest as JSON; nil before there is one.
     public var manifest: @Sendable () -> ByteBuffer?
-    /// The last bytes of the daemon's own log, at most as many as asked.
+    /// The last bytes of the daemon's own log, at most the given number.
     public var logTail: @Sendable (Int) async throws -> ByteBuffer
 
     public init(

@@ -1,7 +1,7 @@
 import NIOCore
 
-/// One timer of a connection, moved without touching the event loop's queue as long as it only
-/// moves later: a request on a kept-alive connection costs no scheduling.
+/// One timer of a connection. Moving it later does not touch the event loop's queue, so that a request on a kept-alive
+/// connection costs no scheduling.
 struct DeadlineTimer {
     private final class Box {
         var deadline: NIODeadline?

@@ -12,13 +12,13 @@ import WebSockets
 /// task a request on the connection's event loop and writes the answers.
 ///
 /// Hummingbird's own connection loop is not used: it takes a truncated body for a complete one, has
-/// no header or body time-out, answers malformed requests without a body and does not tell a route
-/// that its caller has gone. Its router, request and response types are.
+/// no header or body time-out, answers malformed requests without a body and does not notify a route
+/// when its client disconnects. Its router, request and response types are used.
 final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias OutboundOut = HTTPServerResponsePart
 
-    /// What the decoder gives, looked at once.
+    /// A decoded part of a request.
     private enum Part {
         case head(RequestHead)
         case body(ByteBuffer)
@@ -40,7 +40,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     private var caller: CallerPresence?
     private var timer = DeadlineTimer()
     private var discarded = 0
-    /// Tells the registry whether a request is under way.
+    /// Reports to the registry whether a request is under way.
     var activity: ConnectionActivity?
     private var isBusy = false
     let output: ResponseOutput
@@ -98,13 +98,13 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         if isWaiting { waitingParts.append(part) } else { handle(part) }
     }
 
-    /// The body of the header that the decoder has just given a head for.
+    /// The body announced by the head that the decoder has just produced.
     func takeAnnounced() -> (body: RequestFraming.Body, isLast: Bool)? {
         defer { announced = nil }
         return announced
     }
 
-    /// The bytes of a body go against its limits or make no sense; the decoder sees no more.
+    /// The bytes of a body exceed its limits or are invalid; the decoder gets no more.
     func framingFailed(_ problem: HTTPProblem) { perform(state.parserFailed(problem)) }
 
     func channelReadComplete(context: ChannelHandlerContext) { readIfWanted() }
@@ -132,8 +132,8 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         case HTTPParserError.invalidEOFState: perform(state.parserFailed(.truncated))
         case is HTTPParserError: perform(state.parserFailed(.malformed))
         case is ByteToMessageDecoderError:
-            // What comes behind a malformed request. Thrown away like the rest of it, so that its
-            // sender gets to see the answer.
+            // Bytes after a malformed request. Discarded like the rest of it, so that the client can read
+            // the answer.
             if state.phase != .responding, state.phase != .lingering { context.close(promise: nil) }
         default:
             logger.debug("connection failed", metadata: ["peer": "\(info.peer)", "error": "\(error)"])
@@ -142,7 +142,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     }
 
     /// Bytes arrived that the decoder has not seen.
-    /// - Returns: whether it is to see them.
+    /// - Returns: whether to pass them on to it.
     func bytesArrived(_ count: Int) -> Bool {
         if state.phase == .lingering {
             discarded += count
@@ -153,13 +153,13 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         return true
     }
 
-    /// Shutdown began: finish what runs, take nothing more.
+    /// Shutdown began: finish the running request, accept no more.
     func shutdown() {
         closeUpgraded?(.goingAway)
         perform(state.shutdown())
     }
 
-    /// A newcomer has had its time for a first request.
+    /// The time that a new connection has for its first request is up.
     func graceEnded() {
         if let context, !isBusy { activity?.end(now: context.eventLoop.now) }
     }
@@ -168,12 +168,12 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     /// - Returns: false when a request is under way.
     func closeUnlessBusy() -> Bool {
         guard !isBusy else { return false }
-        logger.debug("closed for a newcomer", metadata: ["peer": "\(info.peer)"])
+        logger.debug("closed an idle connection to make room", metadata: ["peer": "\(info.peer)"])
         context?.close(promise: nil)
         return true
     }
 
-    /// Ends the connection whatever it does.
+    /// Closes the connection, also during a request.
     func abort() { context?.close(promise: nil) }
 
     // MARK: Requests
@@ -276,8 +276,8 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         let writer = NIOLoopBound(self, eventLoop: context.eventLoop)
         let (service, info, body) = (service, info, body)
         self.body = ByteBuffer()
-        // Not structured: the connection outlives the read that started it, and ends the task by
-        // telling the route that its caller has gone.
+        // Unstructured: the connection outlives the read that started it, and ends the task by notifying
+        // the route that its client has disconnected.
         Task(executorPreference: executor) {
             let (response, exchange) = await service.respond(
                 to: request, body: body, from: info, caller: caller, upgrade: upgrade)
@@ -299,7 +299,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     func begin(_ response: Response, streaming: Bool) {
         var headers = HTTPHeaders(response.headers)
         if response.status == .switchingProtocols {
-            // Says "Connection: upgrade", as it must.
+            // Has "Connection: upgrade" already.
         } else if state.mustClose || service.isShuttingDown {
             headers.replaceOrAdd(name: "connection", value: "close")
         } else if head?.version == .http1_0 {
@@ -313,7 +313,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     /// An answer to HEAD has the header of the one to GET and no body.
     var isHead: Bool { head?.request.method == .head }
 
-    /// The answer is with the kernel, or with the channel as far as it takes more.
+    /// The answer is written, or fits into the channel's buffers.
     func responseFinished() {
         head = nil
         caller = nil
@@ -328,7 +328,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         }
     }
 
-    /// The answer broke off; the connection can't go on.
+    /// The answer was cut off; the connection can't be used any more.
     func responseFailed() { context?.close(promise: nil) }
 
     /// The 101 is written: from here on the connection belongs to the WebSocket.
@@ -340,8 +340,8 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         closeUpgraded = close
     }
 
-    /// A peer that sent its end right behind the request is gone: nobody tells the WebSocket, which has no
-    /// half-closed state, and its pings would find out much later. What came before the end is read first.
+    /// Closes the connection of a peer that closed its sending side right after the request: a WebSocket has no
+    /// half-closed state, gets no event for it, and would notice only by its pings. Earlier bytes are read first.
     func endUpgradedIfInputEnded(_ channel: any Channel) {
         guard !state.inputOpen else { return }
         channel.eventLoop.execute { channel.close(promise: nil) }

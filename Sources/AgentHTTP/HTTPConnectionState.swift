@@ -1,6 +1,6 @@
 import HTTPTypes
 
-/// The life of one HTTP/1.1 server connection, without I/O: events in, actions out.
+/// The states of one HTTP/1.1 server connection, without I/O: events in, actions out.
 ///
 /// Requests are handled strictly one after the other, so pipelined ones are answered in order. An
 /// event that a phase does not expect is dropped (late parts of a refused upload, timers that lost
@@ -13,13 +13,13 @@ struct HTTPConnectionState {
     enum Phase: Equatable {
         /// Between requests, nothing received.
         case idle
-        /// The first bytes of a request are here, its header is not complete.
+        /// The first bytes of a request have arrived, its header is not complete.
         case header
         /// The header is accepted, the body is being collected.
         case body
         /// The request is with its route, or its refusal is being written.
         case responding
-        /// The last answer is written; what the peer still sends is thrown away.
+        /// The last answer is written; what the peer still sends is discarded.
         case lingering
         /// The connection speaks another protocol now.
         case upgraded
@@ -35,15 +35,15 @@ struct HTTPConnectionState {
         case collect(sendContinue: Bool)
         /// Keep these body bytes.
         case append
-        /// The request is whole: hand it to its route.
+        /// The request is complete: run its route.
         case dispatch
         /// Answer with this problem and close afterwards.
         case refuse(HTTPProblem)
-        /// Answer is written: look at the next pipelined request or read more.
+        /// The answer is written: handle the next pipelined request or read more.
         case next
-        /// Send the end of the stream, throw away what comes, close when the peer does.
+        /// Send the end of the stream, discard what arrives, close when the peer does.
         case linger
-        /// Tell the running route that its caller has gone.
+        /// Notify the running route that its client has disconnected.
         case cancel
         case close
     }
@@ -53,8 +53,8 @@ struct HTTPConnectionState {
     private(set) var mustClose = false
     /// Whether the peer may send more.
     private(set) var inputOpen = true
-    /// What is wrong with the bytes behind the requests that arrived whole.
-    private var behind: HTTPProblem?
+    /// What is wrong with the bytes after the requests that arrived completely.
+    private var trailingProblem: HTTPProblem?
     private var bodyLimit = 0
     private var bodyCount = 0
 
@@ -108,8 +108,8 @@ struct HTTPConnectionState {
         switch phase {
         case .idle, .header, .body: return refuse(problem)
         case .responding:
-            // Behind requests that are whole: its turn comes after theirs.
-            behind = problem
+            // After complete requests, which are answered first.
+            trailingProblem = problem
             return .none
         case .lingering, .upgraded, .closed: return .none
         }
@@ -131,9 +131,9 @@ struct HTTPConnectionState {
 
     /// All that had arrived is handled.
     mutating func drained() -> Action {
-        if let behind, phase == .idle || phase == .header || phase == .body {
-            self.behind = nil
-            return refuse(behind)
+        if let trailingProblem, phase == .idle || phase == .header || phase == .body {
+            self.trailingProblem = nil
+            return refuse(trailingProblem)
         }
         guard !inputOpen else { return .none }
         switch phase {
@@ -159,7 +159,7 @@ struct HTTPConnectionState {
         case .header, .body:
             return refuse(.truncated)
         case .responding:
-            // Whole requests may wait behind this one; they are answered too.
+            // Complete requests may wait after this one; they are answered, too.
             return .cancel
         case .upgraded, .closed:
             return .none

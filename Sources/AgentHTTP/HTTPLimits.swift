@@ -18,11 +18,11 @@ public struct HTTPLimits: Sendable {
     public static let webSocketMessageBytes = 4 << 20
     /// Inbound WebSocket messages kept for a route that is busy; then reading pauses.
     public static let webSocketInboundMessages = 16
-    /// Open connections of all unix sockets, and as many of all TCP listeners. For one more, the one that has
-    /// had no request under way for longest is closed; while all have one, newcomers wait to be accepted.
-    /// Apart, so that peers without a token cannot keep the machine's own user out.
+    /// Open connections of all unix sockets together, and of all TCP listeners together. For one more, the longest
+    /// idle one is closed; while all have a request under way, new ones wait to be accepted. The two are counted
+    /// separately, so that TCP peers without a token cannot keep the machine's own user out.
     public static let connections = 2_048
-    /// Bytes that are read and thrown away behind a refused request.
+    /// Bytes that are read and discarded after a refused request.
     public static let lingerBytes = 8 << 20
 
     /// From the first byte of a request to the end of its header.
@@ -31,12 +31,11 @@ public struct HTTPLimits: Sendable {
     public var bodyTimeout: TimeAmount = .seconds(30)
     /// Between two requests of a connection.
     public var idleTimeout: TimeAmount = .seconds(75)
-    /// How long a refused upload is read and thrown away, so that its sender sees the answer
-    /// instead of a reset.
+    /// How long a refused upload is read and discarded, so that the client gets the answer instead of a reset.
     public var lingerTimeout: TimeAmount = .seconds(2)
-    /// How long a connection that comes when the limit is reached keeps its place without a request.
+    /// How long a connection that is accepted at the limit is kept without a request.
     public var newcomerGrace: TimeAmount = .seconds(1)
-    /// In-flight requests at shutdown.
+    /// How long requests may go on at shutdown.
     public var shutdownGrace: TimeAmount = .seconds(5)
     /// How long a response may make no progress because its reader does not read.
     public var writeTimeout: TimeAmount = .seconds(60)

@@ -1,11 +1,9 @@
-import FoundationEssentials
 import HTTPTypes
 import Hummingbird
 
 /// An answer other than success, and the body that explains it (spec: HTTP API, errors).
 ///
-/// Routes throw it. Whatever else a route throws becomes a 500 whose body tells nothing about the
-/// cause; the cause goes to the log.
+/// Routes throw it. Any other error of a route becomes a 500 without details; the error is logged.
 public struct HTTPProblem: Error, Sendable, Equatable {
     /// What was wrong with one field of the input.
     public struct Validation: Codable, Sendable, Equatable {
@@ -21,12 +19,12 @@ public struct HTTPProblem: Error, Sendable, Equatable {
     public var status: HTTPResponse.Status
     /// One sentence.
     public var message: String
-    /// What exactly, when there is more to say. Never a secret.
+    /// More details; never a secret.
     public var detail: String?
     public var validations: [Validation]
     /// Further response headers, `Allow` of a 405 among them.
     public var headers: HTTPFields
-    /// The failure behind it: for the log, never for the client.
+    /// The underlying error: for the log, never for the client.
     public var cause: (any Error)?
 
     public init(

@@ -8,8 +8,8 @@ import NIOPosix
 import ServiceLifecycle
 import Synchronization
 
-/// Serves an ``HTTPService`` on any number of listeners until shutdown: then it stops accepting,
-/// gives what runs its grace and closes the rest.
+/// Serves an ``HTTPService`` on any number of listeners until shutdown: then it stops accepting, lets requests finish
+/// within the grace and closes the rest.
 public final class HTTPServer: Service {
     private struct Serving {
         var channels: [any Channel] = []
@@ -47,7 +47,7 @@ public final class HTTPServer: Service {
         }
     }
 
-    /// Serves a listening socket that somebody else made (socket activation).
+    /// Serves an inherited listening socket (socket activation).
     public func serve(descriptor: CInt, policy: AccessPolicy) async throws {
         let kind: ConnectionRegistry.Kind = wa_socket_family(descriptor) == AF_UNIX ? .unix : .tcp
         let channel = try await bootstrap(policy, kind).withBoundSocket(descriptor).get()
@@ -70,7 +70,7 @@ public final class HTTPServer: Service {
         }
     }
 
-    /// Why an address cannot be had and what to try, as the end of a sentence.
+    /// Why an address cannot be used and what to try, as the end of a sentence.
     private static func problem(_ error: any Error) -> String {
         switch error {
         case let error as SocketAddressError.UnknownHost:
@@ -92,7 +92,7 @@ public final class HTTPServer: Service {
         await stop()
     }
 
-    /// Stops accepting, lets what runs finish for the grace, closes the rest.
+    /// Stops accepting, lets requests finish within the grace, closes the rest.
     public func stop() async {
         service.beginShutdown()
         let (channels, sockets) = serving.withLock { state in

@@ -51,7 +51,7 @@ extension Request {
         }
     }
 
-    /// Refuses a body that says that it is something else, as one from a form of a web page does.
+    /// Refuses a body with another content type, such as that of a web page's form.
     /// - Throws: ``HTTPProblem`` 415.
     public func requireJSON() throws {
         guard let contentType = headers[.contentType], !Self.isJSON(contentType) else { return }
@@ -107,21 +107,20 @@ public struct WholeNumber: Decodable, Sendable, Equatable {
     }
 }
 
-/// What is checked before a body reaches the decoder: things that the decoder lets pass or meets
-/// only by recursion.
+/// Checks of a body before it is decoded, for what the decoder accepts or finds only by recursion.
 public enum JSONShape {
     /// Why the bytes are refused.
     public struct Failure: Error { public var detail: String }
 
     /// - Parameter mustBeObject: other JSON is refused.
-    /// - Throws: ``Failure`` for an empty body, invalid UTF-8, what is no JSON object, nesting beyond
+    /// - Throws: ``Failure`` for an empty body, invalid UTF-8, other JSON than an object, nesting beyond
     ///   ``HTTPLimits/jsonDepth`` and trailing commas.
     public static func check(_ data: Data, mustBeObject: Bool = true) throws(Failure) {
         guard !data.isEmpty else { throw Failure(detail: "The body is empty.") }
         guard String(validating: data, as: UTF8.self) != nil else {
             throw Failure(detail: "The body is not valid UTF-8.")
         }
-        // The decoder would tell of it in terms of Swift's types. A byte order mark may be ignored.
+        // The decoder's error would name Swift types. A byte order mark may be ignored (RFC 8259 section 8.1).
         let text = data.starts(with: [0xEF, 0xBB, 0xBF]) ? data.dropFirst(3) : data
         guard !mustBeObject || text.first(where: { !isSpace($0) }) == UInt8(ascii: "{") else {
             throw Failure(detail: "The body must be a JSON object.")

@@ -4,7 +4,7 @@ import Synchronization
 /// The TCP ports on which processes of this machine listen, from /proc, read at most once a second.
 public final class ListeningPorts: Sendable {
     public struct Port: Codable, Sendable, Equatable {
-        /// The name of the process, or "" where it may not be seen.
+        /// The name of the process, or "" where we may not read it.
         public var process_name: String
         public var network: String
         public var port: UInt16

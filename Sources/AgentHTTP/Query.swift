@@ -1,7 +1,7 @@
 import HTTPTypes
 import Hummingbird
 
-/// The query of a request whose keys were all expected (spec: unknown query keys are 400).
+/// The query of a request, without unknown keys (spec: they are 400).
 public struct Query: Sendable {
     private var values: [String: String] = [:]
 

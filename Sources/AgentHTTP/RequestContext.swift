@@ -1,13 +1,11 @@
 import AgentCore
-import FoundationEssentials
 import Hummingbird
 import Logging
-import NIOCore
 
-/// Who is at the other end of a connection and how it came in.
+/// The peer of a connection and how it connected.
 public struct ConnectionInfo: Sendable {
     public enum Transport: Sendable, Equatable {
-        /// A unix socket; the kernel vouches for the peer.
+        /// A unix socket; the peer's ids are the kernel's.
         case unix(pid: Int32, uid: UInt32)
         /// A TCP connection to `localHost` of this machine.
         case tcp(localHost: String, localPort: Int)
@@ -23,7 +21,7 @@ public struct ConnectionInfo: Sendable {
     }
 }
 
-/// What is known about a request before a route sees it.
+/// What is known about a request before its route runs.
 public struct AgentRequestSource: RequestContextSource {
     public var logger: Logger
     public var connection: ConnectionInfo
@@ -40,7 +38,7 @@ public struct AgentRequestContext: RequestContext {
     public let connection: ConnectionInfo
     /// The chat of the request, when it names a valid one.
     public let chat: ChatIdentity?
-    /// Whether somebody still waits for the answer.
+    /// Whether the client is still connected.
     public let caller: CallerPresence
     let upgrade: UpgradeSlot
 

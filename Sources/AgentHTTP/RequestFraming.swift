@@ -1,10 +1,9 @@
 import Glibc
 
-/// Follows where the headers, bodies and chunks of a connection's requests end, ahead of the decoder and
-/// without I/O. The decoder waits for a chunk of any size and reads chunk extensions of any length, and tells
-/// of neither; the rest of what may be wrong with the bytes is left to it.
+/// Tracks where the headers, bodies and chunks of a connection's requests end, before the decoder and without I/O.
+/// The decoder accepts chunks of any size and chunk extensions of any length; other errors are left to it.
 ///
-/// The decoder says what body a header announces, so it is given each header by itself.
+/// What body a header announces is known from the decoder, so it gets each header separately.
 struct RequestFraming {
     /// The body that a header announces.
     enum Body: Equatable {
@@ -17,15 +16,15 @@ struct RequestFraming {
         case header
         case size
         case extensions
-        /// So many bytes of a body, or of a chunk and the end of its line.
+        /// The remaining bytes of a body, or of a chunk with its line end.
         case data(remaining: Int)
         case trailer
-        /// Another protocol may follow, which is not looked at.
+        /// Bytes of another protocol, which are not inspected.
         case rest
         case failed
     }
 
-    /// A chunk's size has at most so many digits: 64 bits.
+    /// The most digits of a chunk's size: 64 bits.
     private static let sizeDigits = 16
 
     private var phase = Phase.header
@@ -55,10 +54,10 @@ struct RequestFraming {
         }
     }
 
-    /// Looks at bytes that arrived.
-    /// - Returns: how many of them the decoder may have, and whether a header seems to end with them. If it
-    ///   does, the decoder gives a head for them, and ``begin(_:isLast:)`` is due.
-    /// - Throws: ``HTTPProblem`` of the request whose body this is. Nothing may be passed on any more.
+    /// Inspects bytes that arrived.
+    /// - Returns: how many of them to pass to the decoder, and whether a header seems to end with them. If it does,
+    ///   the decoder produces a head, and ``begin(_:isLast:)`` has to be called.
+    /// - Throws: ``HTTPProblem`` of the request whose body this is. No bytes may be passed on after that.
     mutating func take(_ bytes: UnsafeRawBufferPointer) throws(HTTPProblem) -> (count: Int, endsHeader: Bool) {
         var rest = bytes[...]
         while let first = rest.first {
@@ -94,7 +93,7 @@ struct RequestFraming {
                 rest = rest[text.endIndex...]
                 guard end != nil else { continue }
                 rest.removeFirst()
-                // The line end behind the chunk belongs to it.
+                // Includes the line end after the chunk.
                 phase = size == 0 ? .trailer : .data(remaining: Int(clamping: size) + 2)
             case .rest: return (bytes.count, false)
             case .failed: return (0, false)
@@ -115,7 +114,7 @@ struct RequestFraming {
         let count = UnsafeRawPointer(end) - base
         rest = rest.dropFirst(count + 1)
         defer { lineBytes = 0 }
-        // Its carriage return. One of any other character the decoder refuses.
+        // Empty but for a carriage return; another single character is refused by the decoder.
         return lineBytes + count <= 1
     }
 

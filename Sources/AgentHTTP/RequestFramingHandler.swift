@@ -1,8 +1,8 @@
 import NIOCore
 
-/// In front of the decoder: tells the connection that a request begins before there is a whole header, drives
-/// ``RequestFraming``, and keeps from the decoder what is thrown away anyway, since it would store all that
-/// follows an upgrade or an error.
+/// Before the decoder: notifies the connection when a request begins, before its header is complete, drives
+/// ``RequestFraming``, and drops bytes that are discarded anyway, since the decoder would buffer everything after an
+/// upgrade or an error.
 final class RequestFramingHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias InboundOut = ByteBuffer
@@ -13,7 +13,7 @@ final class RequestFramingHandler: ChannelInboundHandler {
     init(_ handler: HTTPConnectionHandler) { self.handler = handler }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        // Gone after an upgrade.
+        // nil after an upgrade.
         guard let handler else { return context.fireChannelRead(data) }
         var bytes = unwrapInboundIn(data)
         guard handler.bytesArrived(bytes.readableBytes) else { return }

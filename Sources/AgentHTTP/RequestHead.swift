@@ -2,7 +2,7 @@ import HTTPTypes
 import NIOHTTP1
 import NIOHTTPTypesHTTP1
 
-/// The head of a request, with what the decoder lets pass and we don't.
+/// The head of a request, with checks that the decoder does not make.
 struct RequestHead {
     /// The head with its target in origin form, for policy and routes.
     let request: HTTPRequest
@@ -13,13 +13,13 @@ struct RequestHead {
     let expectsContinue: Bool
     /// The body that it announces.
     let body: RequestFraming.Body
-    /// It offers another protocol. The decoder stops behind it, so it is the connection's last request, whether
-    /// or not the offer is taken.
+    /// Whether it offers another protocol. The decoder stops after it, so it is the connection's last request, also
+    /// when the offer is declined.
     let offersUpgrade: Bool
     let hasBody: Bool
     /// `Content-Length`, when given.
     let declaredLength: Int?
-    /// Why it is refused whoever sent it.
+    /// Why it is refused, whichever client sent it.
     let problem: HTTPProblem?
 
     /// - Parameter bodyLimit: bytes of body that the route of a path takes.
@@ -38,7 +38,7 @@ struct RequestHead {
         let target = Target(head)
         targetHost = target?.host
         let path = target?.path ?? head.uri
-        // The decoder looks for no body behind CONNECT.
+        // The decoder expects no body after CONNECT.
         let isFramed = head.method != .CONNECT
         body = isFramed && isChunked ? .chunked(limit: bodyLimit(path)) : .length(isFramed ? declaredLength ?? 0 : 0)
         let method = try? HTTPRequest.Method(head.method)
@@ -55,14 +55,14 @@ struct RequestHead {
             }
     }
 
-    /// Two Host fields may be read differently by those before us (RFC 9112 section 3.2).
+    /// Proxies may interpret two Host fields differently (RFC 9112 section 3.2).
     private static func hostProblem(_ head: HTTPRequestHead) -> HTTPProblem? {
         guard head.headers["host"].count > 1 else { return nil }
         return HTTPProblem(.badRequest, "The request has more than one Host header.")
     }
 
-    /// One `Transfer-Encoding: chunked` alone is understood (RFC 9112 section 6.1): a body whose end others
-    /// could see elsewhere is refused.
+    /// Only a single `Transfer-Encoding: chunked` is supported (RFC 9112 section 6.1): a body whose end a proxy could
+    /// see elsewhere is refused.
     private static func codingProblem(_ head: HTTPRequestHead) -> HTTPProblem? {
         let fields = head.headers["transfer-encoding"]
         guard let field = fields.first else { return nil }
@@ -95,7 +95,7 @@ struct RequestHead {
         var path: String
         var host: String?
 
-        /// nil for what is no target.
+        /// nil when it is no valid target.
         init?(_ head: HTTPRequestHead) {
             let uri = head.uri
             if uri.utf8.first == UInt8(ascii: "/") || uri == "*" || head.method == .CONNECT {

@@ -1,12 +1,11 @@
 import NIOCore
 import Synchronization
 
-/// Whether somebody still waits for the answer of a request.
+/// Whether the client of a request is still connected.
 ///
-/// Routes are not cancelled when their caller goes away: a start that is half done is finished. A
-/// route that waits registers here and answers with what there is. A caller that only closed its
-/// sending side (`nc -N`) counts as gone too, since the two cannot be told apart on TCP; it still
-/// gets that answer.
+/// Routes are not cancelled when their client disconnects: a start that is half done is finished. A route that waits
+/// registers here and answers with what there is. A client that only closed its sending side (`nc -N`) counts as gone,
+/// too, since TCP does not distinguish the two; it still gets that answer.
 public final class CallerPresence: Sendable {
     private struct State {
         var gone = false
@@ -16,9 +15,7 @@ public final class CallerPresence: Sendable {
 
     private let state = Mutex(State())
 
-    public var isGone: Bool { state.withLock { $0.gone } }
-
-    /// Calls the handler once when the caller goes, at once when it has gone.
+    /// Calls the handler once when the client disconnects, immediately when it has.
     /// - Returns: a token for ``remove(_:)``.
     public func onGone(_ handler: @escaping @Sendable () -> Void) -> Int {
         let token: Int? = state.withLock {
@@ -46,7 +43,7 @@ public final class CallerPresence: Sendable {
     }
 }
 
-/// Where a route leaves what is to run once its 101 is written.
+/// Where a route puts what runs once its 101 is written.
 final class UpgradeSlot: Sendable {
     enum Upgrade: Sendable {
         /// Whole messages, for a task.

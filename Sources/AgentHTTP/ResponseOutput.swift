@@ -3,11 +3,11 @@ import Hummingbird
 import NIOCore
 import NIOHTTP1
 
-/// The sending side of one HTTP connection: writes parts, waits when the peer reads too slowly,
-/// gives up when it does not read at all. Confined to the connection's event loop.
+/// The sending side of one HTTP connection: writes parts, waits when the peer reads too slowly, and closes the
+/// connection when it does not read at all. Confined to the connection's event loop.
 final class ResponseOutput {
     var context: ChannelHandlerContext?
-    /// How long the peer may leave the buffers full.
+    /// How long the buffers may stay full.
     private let stallTimeout: TimeAmount
     private(set) var bytes = 0
     private var streaming = false
@@ -114,7 +114,7 @@ struct ResponseWriterTask: Sendable {
         } catch {
             handler.value.service.record(exchange, bytes: handler.value.output.bytes)
             handler.value.logger.debug(
-                "response broke off", metadata: ["path": "\(exchange.path)", "error": "\(error)"])
+                "response was cut off", metadata: ["path": "\(exchange.path)", "error": "\(error)"])
             handler.value.responseFailed()
         }
     }
@@ -148,7 +148,7 @@ private struct ChannelBodyWriter: ResponseBodyWriter, Sendable {
     let handler: NIOLoopBound<HTTPConnectionHandler>
 
     mutating func write(_ buffer: ByteBuffer) async throws {
-        // In slices, so that a slow reader's progress shows before all of it is through.
+        // In slices, so that a slow reader's progress is noticed before everything is sent.
         var rest = buffer
         repeat {
             let slice = rest.readSlice(length: min(rest.readableBytes, 64 << 10)) ?? ByteBuffer()

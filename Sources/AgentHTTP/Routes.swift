@@ -1,8 +1,8 @@
 import HTTPTypes
 import Hummingbird
 
-/// The routes of the daemon. Capabilities add theirs here; what Hummingbird's router does not keep
-/// (which methods a path has, how large its body may be) is kept beside it.
+/// The routes of the daemon. Capabilities add theirs here. Also records what Hummingbird's router does not: the methods
+/// and the body limit of a path.
 public final class AgentRoutes {
     public typealias Handler = @Sendable (Request, AgentRequestContext) async throws -> Response
 
@@ -34,7 +34,7 @@ public final class AgentRoutes {
         on(.post, path, bodyLimit: bodyLimit, handler)
     }
 
-    /// Adds a route that answers with a WebSocket. It alone takes the token in the query.
+    /// Adds a route that answers with a WebSocket. Only such routes accept the token in the query.
     public func webSocket(_ path: String, _ handler: @escaping Handler) {
         add(.init(path: path, method: .get, isWebSocket: true), handler)
     }
@@ -69,7 +69,7 @@ struct RouteTable: Sendable {
     }
 
     let entries: [Entry]
-    /// The largest limit of any route, above which nothing needs to be looked up.
+    /// Whether any route has a larger limit than the default; otherwise no lookup is needed.
     private let hasLargeBodies: Bool
 
     init(entries: [Entry]) {

@@ -1,14 +1,13 @@
 import AgentProto
 import DRPC
 import NIOCore
-import SwiftProtobuf
 
-/// A client of the agent socket: of ours and of older servers.
+/// A client of the agent socket, of our server and of older ones.
 public struct AgentSocketClient: Sendable {
     private let client: RPCClient
 
     /// Connects to the socket at a path.
-    /// - Throws: `DRPCError` with code `closed` when nobody listens there.
+    /// - Throws: `DRPCError` with code `closed` when no server listens there.
     public static func connect(
         path: String, group: any EventLoopGroup, timeout: TimeAmount = .seconds(10)
     ) async throws -> AgentSocketClient {
@@ -61,8 +60,7 @@ public struct AgentSocketClient: Sendable {
         }
     }
 
-    /// Waits until the unit is ready. The server tells us; one that can't is asked each
-    /// `pollInterval`.
+    /// Waits until the unit is ready. The server reports it; an older one is polled each `pollInterval`.
     public func waitUntilReady<C: Clock>(
         _ unit: String, pollInterval: C.Duration, clock: C
     ) async throws {
@@ -70,15 +68,14 @@ public struct AgentSocketClient: Sendable {
             let ready = try await client.withServerStream(
                 AgentSocketAPI.syncWait, .with { $0.unit = unit }
             ) { responses in
-                // To the end, though the last one says it all: leaving early gives the call up,
-                // and with it the connection.
+                // Read to the end: leaving early would cancel the call, and with it close the connection.
                 var ready = false
                 for try await response in responses { ready = response.isReady }
                 return ready
             }
             if ready { return }
         } catch let error as DRPCError where error.isUnknownRPC {
-            // Only means that the server is older than we are.
+            // The server is an older one.
         }
         while try await !isReady(unit) { try await clock.sleep(for: pollInterval) }
     }

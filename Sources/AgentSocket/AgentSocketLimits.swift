@@ -1,7 +1,7 @@
 /// Every bound of the agent socket, and what happens at it. The RPC's own are in `DRPCLimits`.
 public enum AgentSocketLimits {
-    /// Connections served at once. A further one takes the place of the one that has been idle
-    /// longest; where all have a call running it is refused.
+    /// Connections served at once. A further one replaces the longest idle one; while all have a call running it is
+    /// refused.
     public static let connections = 1_024
     /// Connections that may wait to be accepted. A unix socket refuses more at once (EAGAIN), which
     /// existing clients report as a failure, so all that can be served may also wait.
@@ -22,8 +22,8 @@ public enum AgentSocketLimits {
     /// their own, so that its status fits into one packet: a dependency takes at most 33 bytes
     /// beside. Wanting more fails.
     public static let dependencyNamesBytes = 3_932_160
-    /// Events kept for `SyncEvents`. The oldest are forgotten; a reader that needed one is told.
+    /// Events kept for `SyncEvents`. At the limit the oldest is dropped; a reader that has not read it gets an error.
     public static let events = 16_384
-    /// Events that one reader is handed at a time.
+    /// Events that one reader gets at a time.
     public static let eventBatch = 256
 }

@@ -1,15 +1,14 @@
 import AgentCore
 import AgentProto
 import DRPC
-import SwiftProtobuf
 
-/// What the rpcs of the agent socket do. The texts of its errors are a contract: existing clients
-/// print them and scripts match them.
+/// The rpcs of the agent socket. The texts of their errors are a contract: existing clients print them and scripts match
+/// them.
 public struct AgentSocketService: Sendable {
     private let units: UnitStore
     private let forwarder: any AppStatusForwarder
 
-    /// A service with nowhere to send the status of apps.
+    /// A service without a control plane to forward the status of apps to.
     public init(units: UnitStore) { self.init(units: units, forwarder: OfflineForwarder()) }
 
     package init(units: UnitStore, forwarder: any AppStatusForwarder) {
@@ -129,7 +128,7 @@ public struct AgentSocketService: Sendable {
     private func sendEvents(
         historyOnly: Bool, _ responses: ResponseWriter<Coder_Agentsocket_V1_UnitEvent>
     ) async throws {
-        // Events that come while the history is sent would make a busy one endless.
+        // Without an end, events that keep coming would make the history endless.
         let end = historyOnly ? units.nextEvent : Int.max
         var number = 0
         while number < end {
@@ -172,8 +171,8 @@ public struct AgentSocketService: Sendable {
 
     private static func quoted(_ name: String) -> String { goQuoted(cut(name)) }
 
-    /// As much of a name as an error can show. A client may send megabytes, and to quote them all
-    /// would hold the event loop up.
+    /// As much of a name as fits into an error. A client may send megabytes, and quoting them all would block the event
+    /// loop.
     private static func cut(_ name: String) -> String {
         guard name.utf8.count > DRPCLimits.errorTextBytes else { return name }
         return String(decoding: name.utf8.prefix(DRPCLimits.errorTextBytes), as: UTF8.self)

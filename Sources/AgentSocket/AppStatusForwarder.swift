@@ -12,7 +12,7 @@ package protocol AppStatusForwarder: Sendable {
 
 /// The forwarder of a daemon that has no control plane, or no connection to it.
 package struct OfflineForwarder: AppStatusForwarder {
-    /// What a client is told while there is no connection; part of the contract.
+    /// What a client gets while there is no connection; part of the contract.
     package static let error = DRPCError(.remote(0), "agent not connected to coderd")
 
     package init() {}

@@ -1,11 +1,10 @@
 import NIOCore
 import Synchronization
 
-/// The open connections of the socket, bounded. A newcomer past the bound takes the place of the
-/// connection that has been without a call longest, so that idle or half-dead clients can't lock
-/// the others out.
+/// The open connections of the socket, limited in number. At the limit a new connection replaces the longest idle one,
+/// so that idle or half-dead clients can't lock the others out.
 final class ConnectionTable: Sendable {
-    /// One connection's place.
+    /// The entry of one connection.
     final class Slot: Sendable {
         let id: UInt64
         fileprivate let channel: any Channel
@@ -17,13 +16,13 @@ final class ConnectionTable: Sendable {
             self.channel = channel
         }
 
-        /// Notes that a call has its request or ended.
+        /// A call has got its request, or has ended.
         func note(busy: Bool) {
             self.busy.store(busy, ordering: .relaxed)
             touch()
         }
 
-        /// Notes that the connection is in use.
+        /// Marks the connection as used now.
         func touch() { lastUsed.store(NIODeadline.now().uptimeNanoseconds, ordering: .relaxed) }
 
         fileprivate var idleSince: UInt64? {
@@ -31,10 +30,10 @@ final class ConnectionTable: Sendable {
         }
     }
 
-    /// What became of a new connection.
+    /// Whether a new connection is admitted.
     enum Admission {
         case admitted(Slot)
-        /// Admitted after this connection was chosen to go.
+        /// Admitted; the evicted one has to be closed.
         case replaced(Slot, evicted: any Channel)
         case refused
     }
@@ -72,7 +71,7 @@ final class ConnectionTable: Sendable {
 
     func remove(_ slot: Slot) { state.withLock { $0.slots[slot.id] = nil } }
 
-    /// Closes all connections, waits until they are, and admits none any more.
+    /// Closes all connections, waits until they are closed, and refuses new ones.
     func closeAll() async {
         let channels = state.withLock { state in
             state.closed = true

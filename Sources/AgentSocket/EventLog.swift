@@ -24,14 +24,14 @@ public struct UnitEvent: Sendable, Equatable {
     }
 }
 
-/// The latest events, numbered from 0. Readers keep a number and come back, so a slow one holds
-/// nothing but that.
+/// The latest events, numbered from 0. A reader only keeps the number to go on with, so that a slow one costs no
+/// memory.
 struct EventLog: Sendable {
     /// What a reader gets.
     enum Batch: Sendable, Equatable {
         /// Events, and the number to go on with.
         case events([UnitEvent], next: Int)
-        /// So many events that the reader had not seen were forgotten.
+        /// How many events that the reader had not seen were dropped.
         case lost(Int)
     }
 

@@ -1,9 +1,8 @@
 import AgentCore
-import DRPC
 
-/// What the agent socket counts.
+/// The metrics of the agent socket.
 struct SocketMetrics: Sendable {
-    /// What became of a connection that somebody made.
+    /// How a client's connection was handled.
     enum Admission: String {
         case accepted
         case refusedPeer = "refused_peer"
@@ -17,7 +16,7 @@ struct SocketMetrics: Sendable {
 
     init(registry: MetricsRegistry, rpcs: [String]) {
         connections = registry.counter(
-            "agent_socket_connections_total", help: "Connections to the agent socket by what became of them.",
+            "agent_socket_connections_total", help: "Connections to the agent socket by result.",
             labels: ["result"])
         violations = registry.counter(
             "agent_socket_violations_total",

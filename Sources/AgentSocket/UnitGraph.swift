@@ -1,11 +1,11 @@
-/// How far a registered unit is.
+/// The state of a registered unit.
 public enum UnitState: String, Sendable, CaseIterable {
     case pending
     case started
     case completed
 }
 
-/// What is known of one unit and of what it wants.
+/// The state of one unit and of its dependencies.
 public struct UnitReport: Sendable, Equatable {
     /// One edge.
     public struct Dependency: Sendable, Equatable {
@@ -86,8 +86,8 @@ public struct UnitGraph: Sendable {
         return true
     }
 
-    /// Adds the edge "unit wants dependency to be completed". The unit must be registered; the
-    /// dependency need not. An edge that is there already is fine.
+    /// Adds the edge "unit wants dependency to be completed". The unit must be registered; the dependency need not be.
+    /// Adding an edge twice has no effect.
     public mutating func want(_ unit: UnitName, _ dependency: UnitName) throws(UnitError) {
         guard let from = index[unit], nodes[from].state != nil else { throw .notFound }
         if dependency == unit { throw .cycle }
@@ -130,7 +130,7 @@ public struct UnitGraph: Sendable {
         try move(id, to: .completed)
     }
 
-    /// Whether all that the unit wants is completed. True for a unit that nobody registered.
+    /// Whether all that the unit wants is completed. True for an unregistered unit.
     public func isReady(_ unit: UnitName) -> Bool {
         index[unit].map { nodes[$0].missing == 0 } ?? true
     }
@@ -138,7 +138,7 @@ public struct UnitGraph: Sendable {
     /// The unit's state, or nil when it is not registered.
     public func state(_ unit: UnitName) -> UnitState? { index[unit].flatMap { nodes[$0].state } }
 
-    /// Grows whenever the unit's report changes; 0 for a name that nothing mentioned.
+    /// Grows whenever the unit's report changes; 0 for an unknown name.
     public func revision(_ unit: UnitName) -> UInt64 { index[unit].map { nodes[$0].revision } ?? 0 }
 
     /// All that is known of the unit.
@@ -216,7 +216,7 @@ public struct UnitGraph: Sendable {
 
     /// Whether `goal` is among what `start` wants, directly or through others.
     private func reaches(from start: Int, to goal: Int) -> Bool {
-        // A unit that nobody wants can't be reached, which is so for nearly every new edge.
+        // A unit that no other unit wants can't be reached, which is so for nearly every new edge.
         guard !nodes[goal].dependents.isEmpty else { return false }
         var seen = [Bool](repeating: false, count: nodes.count)
         var stack = [start]

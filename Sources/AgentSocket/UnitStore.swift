@@ -1,19 +1,19 @@
 import Glibc
 import Synchronization
 
-/// The one unit graph of the daemon, with what happened to it and who waits for it.
+/// The one unit graph of the daemon, with its events and the tasks that wait for changes.
 ///
-/// Everything is in one locked box. Tasks that wait are woken after the lock was left; each looks
-/// again and waits on, so a wake-up too many does no harm.
+/// Everything is behind one lock. Waiting tasks are woken after the lock is released; each checks again and may wait on,
+/// so that a superfluous wake-up does no harm.
 public final class UnitStore: Sendable {
     private typealias Waiter = CheckedContinuation<Void, any Error>
 
     private struct State {
         var graph = UnitGraph()
         var events: EventLog
-        /// Who waits for a change of a unit's report.
+        /// Tasks that wait for a change of a unit's report.
         var unitWaiters: [UnitName: [UInt64: Waiter]] = [:]
-        /// Who waits for the next event.
+        /// Tasks that wait for the next event.
         var eventWaiters: [UInt64: Waiter] = [:]
         var nextWaiter: UInt64 = 0
 
@@ -135,7 +135,7 @@ public final class UnitStore: Sendable {
         }
     }
 
-    /// Does something to the graph and wakes whom it concerns.
+    /// Changes the graph and wakes the tasks that wait for the change.
     private func change(
         _ unit: String, _ body: (inout UnitGraph, UnitName) throws(UnitError) -> UnitState?
     ) throws(UnitError) {
@@ -161,7 +161,7 @@ public final class UnitStore: Sendable {
         try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { waiter in
                 let enlisted = state.withLock { state in
-                    // Looked at under the lock: a cancellation that came before found nobody to wake.
+                    // Checked under the lock: an earlier cancellation found no task to wake.
                     !Task.isCancelled && enlist(&state, id, waiter)
                 }
                 if !enlisted { waiter.resume() }

@@ -5,7 +5,7 @@ import Testing
 @testable import AgentHTTP
 
 @Suite struct RequestFramingTests {
-    /// What became of the bytes of a connection.
+    /// How the bytes of a connection were split.
     private struct Outcome: Equatable {
         /// What the decoder got.
         var passed = ""

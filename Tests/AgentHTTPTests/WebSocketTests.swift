@@ -150,7 +150,7 @@ import Testing
         return limits
     }
 
-    @Test func whoeverAnswersPingsStays() async throws {
+    @Test func aPeerThatAnswersPingsStays() async throws {
         // The time for a pong is that between pings too. On a busy machine our answer may take longer than the
         // shortest; the longest is enough for any.
         for (timeout, pings) in [(.milliseconds(50), 10), (.seconds(1), 10), (.seconds(15), 3)] as [(TimeAmount, Int)] {

@@ -52,10 +52,10 @@ import Testing
         #expect(throws: CoreError(.pathOccupied, "")) { try server().bind() }
         #expect(try String(contentsOfFile: path, encoding: .utf8) == "precious")
         unlink(path)
-        // A socket that nobody listens on any more: replaced, and served.
+        // A socket that no process listens on any more is replaced, and served.
         close(try UnixListener.bind(path: path).descriptor)
         // Other tests' children hold it until they have executed.
-        try await eventually("nobody listens") { wa_unix_probe(path) == -ECONNREFUSED }
+        try await eventually("no process listens") { wa_unix_probe(path) == -ECONNREFUSED }
         let running = server()
         try running.bind()
         let run = Task { try await running.run() }
@@ -146,7 +146,7 @@ import Testing
         }
     }
 
-    @Test func hostileClientsHurtNobody() async throws {
+    @Test func hostileClientsHarmNoOther() async throws {
         try await withAgent { agent in
             let victim = try agent.raw()
             var stream: UInt8 = 0

@@ -138,7 +138,7 @@ import Testing
             try await eventually("it waits") { agent.units.waiting == 1 }
             waiting.cancel()
             _ = await waiting.result
-            try await eventually("nobody waits") { agent.units.waiting == 0 && agent.server.connections == 0 }
+            try await eventually("no call waits") { agent.units.waiting == 0 && agent.server.connections == 0 }
         }
     }
 

@@ -6,7 +6,7 @@ import Testing
 
 @testable import AgentSocket
 
-/// 1,000 units over the real socket, each with a client of its own that waits to be told.
+/// 1,000 units over the real socket, each with a client of its own that waits for it.
 @Suite(.timeLimit(.minutes(3)), .serialized) struct ThousandUnitTests {
     /// Dependencies of each unit.
     private typealias Shape = [(unit: String, wants: [String])]
@@ -57,7 +57,7 @@ import Testing
                 for (unit, _) in shape.dropFirst() {
                     tasks.addTask {
                         let client = try await agent.client()
-                        // An interval that never comes: who isn't told hangs.
+                        // Never polls: a client that is not notified hangs.
                         try await client.waitUntilReady(unit, pollInterval: .seconds(86_400), clock: ContinuousClock())
                         try await client.start(unit)
                         order.append(unit)

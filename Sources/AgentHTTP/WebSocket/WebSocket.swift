@@ -7,8 +7,8 @@ import WebSockets
 
 /// One open WebSocket, for the route that asked for it.
 ///
-/// Pings, pongs, close frames, fragmentation and the size limit are taken care of (spec: HTTP API,
-/// WebSockets). One task reads, any may send.
+/// Handles pings, pongs, close frames, fragmentation and the size limit (spec: HTTP API, WebSockets). One task may
+/// read, any number may send.
 public final class WebSocket: Sendable {
     private let handler: NIOLoopBound<WebSocketHandler>
     private let loop: any EventLoop
@@ -21,7 +21,7 @@ public final class WebSocket: Sendable {
     /// The next whole message; nil once the peer, the connection or a shutdown ended it, or when
     /// the calling task is cancelled. Not reading stops the peer after a few messages.
     public func next() async -> WebSocketMessage? {
-        // Cancelled before the loop knows of the call, or after: both must end it.
+        // The cancellation may come before or after the loop gets the call.
         let cancelled = NIOLockedValueBox(false)
         return await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
@@ -39,7 +39,7 @@ public final class WebSocket: Sendable {
     /// Sends a binary message; returns when the connection can take more.
     public func send(_ data: ByteBuffer) async throws { try await send(.binary, data) }
 
-    /// Closes in order; what was sent before arrives before. At most 100 characters of reason.
+    /// Closes after everything that was sent before. At most 100 characters of reason.
     public func close(_ code: WebSocketCloseCode, reason: String = "") async {
         onLoop { $0.close(code, reason: reason) }
     }
@@ -87,10 +87,10 @@ public enum WebSocketUpgrade {
         return try switching(key)
     }
 
-    /// As above, for a stream of bytes in binary messages whose borders mean nothing: no message is ever
-    /// held as a whole, so none has a limit.
+    /// As above, for a stream of bytes in binary messages whose boundaries have no meaning: no message is held as a
+    /// whole, so none has a limit.
     /// - Parameters:
-    ///   - protocols: subprotocols that are spoken; the first of them that the client offers is echoed.
+    ///   - protocols: supported subprotocols; the first of them that the client offers is echoed.
     ///   - install: adds handlers that read and write `ByteBuffer`s, on the channel's event loop. The
     ///     channel reads nothing by itself. ``WebSocketClosing`` as an outbound event closes it with a code.
     public static func respondWithBytes(

@@ -21,13 +21,13 @@ enum WebSocketBytes {
         pipeline.removeHandler(context: context, promise: nil)
         pipeline.removeHandler(context: encoder, promise: nil)
         do {
-            // Behind them: it may write, even close, before it returns.
+            // After they are removed: it may write, even close, before it returns.
             try install(channel)
         } catch {
             channel.close(promise: nil)
             throw error
         }
-        // Last, since it passes on the bytes that came behind the request.
+        // Last, since it passes on the bytes that came after the request.
         pipeline.removeHandler(context: decoder, promise: nil)
         http.endUpgradedIfInputEnded(channel)
         return channel

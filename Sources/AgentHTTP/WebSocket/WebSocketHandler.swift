@@ -4,13 +4,13 @@ import NIOHTTP1
 import NIOWebSocket
 import WebSockets
 
-/// Drives ``WebSocketState`` over a channel and passes messages to one consumer, reading no
-/// further than it keeps up. Confined to its event loop.
+/// Drives ``WebSocketState`` over a channel and passes messages to one consumer, reading only as fast as it consumes
+/// them. Confined to its event loop.
 final class WebSocketHandler: ChannelInboundHandler {
     typealias InboundIn = WebSocketFrame
     typealias OutboundOut = WebSocketFrame
 
-    /// Bytes of waiting messages at which reading pauses, beside their count.
+    /// Bytes of waiting messages at which reading pauses, besides the limit on their count.
     private static let inboundBytes = 256 << 10
     private static let closeTimeout = TimeAmount.seconds(2)
 
@@ -171,7 +171,7 @@ final class WebSocketHandler: ChannelInboundHandler {
         }
     }
 
-    // A peer that does not read our pongs is not read either, or they would pile up.
+    // A peer that does not read our pongs is not read either: the pongs would pile up.
     private var wantsMore: Bool {
         guard context?.channel.isWritable ?? false else { return false }
         return !state.isOpen
@@ -195,8 +195,8 @@ final class WebSocketHandler: ChannelInboundHandler {
         write(.connectionClose, data)
     }
 
-    /// Ping, wait for the pong, ping again: never two at once, or the check of the first would take
-    /// the second for unanswered.
+    /// Never sends a second ping before the first is answered: the check of the first would take the second for
+    /// unanswered.
     private func schedulePing(after delay: TimeAmount) {
         guard let context else { return }
         ping = context.eventLoop.assumeIsolated().scheduleTask(in: delay) { [weak self] in
