@@ -66,7 +66,7 @@ public struct ClientConnection: Sendable {
         write(.message, data, into: &out)
     }
 
-    /// Says that no more messages follow. Saying it twice, or after the end, does nothing.
+    /// Ends the sending side. A second time, or after the end, it does nothing.
     public mutating func closeSend(stream: UInt64, into out: inout ByteBuffer) {
         guard let running = call, stream == self.stream, !running.sendingEnded else { return }
         write(.closeSend, ByteBuffer(), into: &out)
@@ -74,7 +74,7 @@ public struct ClientConnection: Sendable {
         if running.receivingEnded { call = nil }
     }
 
-    /// Gives the call up on a connection that stays open: appends a Cancel.
+    /// Cancels the call on a connection that stays open: appends a Cancel.
     public mutating func cancel(stream: UInt64, into out: inout ByteBuffer) {
         guard call != nil, stream == self.stream else { return }
         write(.cancel, ByteBuffer(), into: &out)
@@ -82,7 +82,7 @@ public struct ClientConnection: Sendable {
     }
 
     /// Takes a packet of the server. May append what the protocol answers to it.
-    /// - Returns: nil when the packet is none of the running call's.
+    /// - Returns: nil when the packet does not belong to the running call.
     /// - Throws: a protocol violation, for which the connection is to be closed.
     public mutating func receive(_ packet: Packet, into out: inout ByteBuffer) throws(DRPCError) -> Event? {
         guard packet.stream <= stream else {
@@ -96,7 +96,7 @@ public struct ClientConnection: Sendable {
         case .message:
             guard !running.receivingEnded else { return nil }
             guard running.kind.hasSingleResponse else { return .message(packet.data) }
-            // Ends what the server may still think is open.
+            // Ends the stream also for a server that still waits for our side.
             write(.close, ByteBuffer(), into: &out)
             call = nil
             return .reply(packet.data)
@@ -115,7 +115,7 @@ public struct ClientConnection: Sendable {
             return .failed(DRPCError(.remote(payload.code), payload.text))
         case .cancel:
             call = nil
-            return .failed(DRPCError(.cancelled, "the server gave the call up"))
+            return .failed(DRPCError(.cancelled, "the server cancelled the call"))
         case .invoke, .invokeMetadata:
             return nil
         }

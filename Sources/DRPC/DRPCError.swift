@@ -9,7 +9,7 @@ public struct DRPCError: Error, Sendable, Equatable, CustomStringConvertible {
         case protocolViolation
         /// The stream ended where a message was due.
         case endOfStream
-        /// The call was given up by one of the sides.
+        /// The call was cancelled by one of the sides.
         case cancelled
         /// The connection is closed, or could not be made.
         case closed
@@ -51,7 +51,7 @@ public struct DRPCError: Error, Sendable, Equatable, CustomStringConvertible {
 
     static func violation(_ message: String) -> DRPCError { DRPCError(.protocolViolation, message) }
 
-    /// The error that a client of ours sees where Go's sees io.EOF.
+    /// The error where a Go client gets io.EOF.
     static var endOfStream: DRPCError { DRPCError(.endOfStream, "EOF") }
 
     /// What a handler's failure looks like on the wire.

@@ -14,13 +14,13 @@ public enum DRPCLimits {
     public static let metadataBytes = 65_536
     /// Pairs of a call's metadata. At more, the same as with ``metadataBytes``.
     public static let metadataPairs = 1_024
-    /// Packets of one connection that are worked on before its event loop looks at others.
+    /// Packets of one connection that are handled before its event loop serves others.
     public static let packetsInARow = 64
     /// Messages of a stream that wait for their reader. The connection isn't read while so many do.
     public static let queuedMessages = 16
     /// Bytes of messages that wait for their reader; one message may go past it.
     public static let queuedMessageBytes = 1_048_576
-    /// Messages that a handler sends before its event loop looks at the sockets again.
+    /// Messages that a handler sends before its event loop polls the sockets again.
     public static let messagesInARow = 64
     /// Handlers of one connection that were cancelled and have not returned yet. The connection
     /// isn't read while so many do.
@@ -30,13 +30,13 @@ public enum DRPCLimits {
     /// Bytes of unfinished packets that all connections of one server may hold together. The
     /// connection that goes past it is closed.
     public static let unfinishedBytes = 64 * 1_048_576
-    /// What a connection may hold in unfinished packets however full ``unfinishedBytes`` is, so
-    /// that a greedy client can't keep the others from their small requests.
+    /// What a connection may always hold in unfinished packets, so that a greedy client can't block the small requests of
+    /// others.
     public static let unfinishedBytesGranted = 65_536
     /// Bytes of answers that a connection may hold for its client; it isn't read while it holds
     /// more. One answer may go past it.
     public static let unsentBytesOfConnection = 65_536
-    /// Bytes of answers that the connections which are past ``unsentBytesOfConnection`` may hold
-    /// together. Past it, those that have been stuck longest are closed.
+    /// Bytes of answers that the connections past ``unsentBytesOfConnection`` may hold together. Past the limit, those that
+    /// have been stuck longest are closed.
     public static let unsentBytes = 64 * 1_048_576
 }

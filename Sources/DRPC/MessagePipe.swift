@@ -83,7 +83,7 @@ final class MessagePipe: Sendable {
         for (_, writer) in writers { writer.resume(throwing: error) }
     }
 
-    /// Says whether the connection takes more bytes.
+    /// Sets whether the connection is writable.
     func setWritable(_ writable: Bool) {
         let writers = state.withLock { state -> [UInt64: CheckedContinuation<Void, any Error>] in
             state.writable = writable
@@ -118,7 +118,7 @@ final class MessagePipe: Sendable {
                 return .done(.success(data), room: wasFull && !state.isFull)
             }
             if let end = state.inputEnd { return .done(end.map { nil }.mapError { $0 }, room: false) }
-            // Looked at under the lock: a cancellation that came before found no reader to wake.
+            // Checked under the lock: an earlier cancellation found no reader to resume.
             if Task.isCancelled { return .done(.failure(CancellationError()), room: false) }
             guard state.reader == nil else {
                 return .done(.failure(DRPCError(.limit, "a task reads this stream already")), room: false)
@@ -154,9 +154,9 @@ final class MessagePipe: Sendable {
         }
     }
 
-    /// Lets the event loop look at its sockets after some messages. It runs tasks for as long as
-    /// there are any, so a sender on the loop whose peer reads as fast as it writes would never let
-    /// it see that the peer has something to say. Only a timer that is not due yet makes it look.
+    /// Lets the event loop poll its sockets after some messages. It runs tasks for as long as there are any, so that a
+    /// sender on the loop whose peer reads as fast as it writes would keep it from reading. Only a timer that is not due
+    /// yet makes it poll.
     private func giveWay() async throws {
         guard loop.inEventLoop else { return }
         let (_, count) = sentInARow.wrappingAdd(1, ordering: .relaxed)

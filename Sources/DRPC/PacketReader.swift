@@ -38,8 +38,8 @@ public struct PacketReader: Sendable {
         return nil
     }
 
-    /// Copies what is left, so that a few bytes of a half frame don't keep the whole buffer that
-    /// they came in alive. Call when the bytes at hand are used up.
+    /// Copies the remaining bytes, so that a few bytes of an incomplete frame don't keep a whole read buffer alive. To be
+    /// called when there are no more packets.
     public mutating func compact() {
         let rest = buffer.readableBytes
         if rest == 0 {
@@ -53,7 +53,7 @@ public struct PacketReader: Sendable {
 
     private mutating func nextFrame() throws(DRPCError) -> Frame? {
         guard let (header, _) = try FrameHeader.peek(buffer) else { return nil }
-        // Refused by its header, so that nobody makes us hold what we won't take.
+        // Refused by its header, so that a peer can't make us hold data that we would refuse.
         guard header.length <= UInt64(DRPCLimits.packetBytes) else {
             throw .violation("frame of \(header.length) bytes")
         }
@@ -103,7 +103,7 @@ public struct PacketAssembler: Sendable {
                     "id (\(header.stream), \(header.message)) after (\(stream), \(message))")
             }
             (stream, message) = (header.stream, header.message)
-            // A packet that was never finished is given up by its sender: a Cancel may follow it.
+            // The sender has abandoned an unfinished packet: a Cancel may follow it.
             open = nil
             size = frame.data.readableBytes
         }

@@ -10,8 +10,7 @@ public struct ErrorPayload: Sendable, Equatable {
         self.text = text
     }
 
-    /// Reads what the other side sent. Data too short for a code is kept as text, with the remark
-    /// that the reference makes.
+    /// Decodes the data. When it is too short for a code, it is kept as text, with the note that the reference adds.
     public init(_ data: ByteBuffer) {
         var data = data
         if let code: UInt64 = data.readInteger() {
@@ -29,7 +28,7 @@ public struct ErrorPayload: Sendable, Equatable {
             buffer.writeString(text)
         } else {
             var kept = Array(text.utf8.prefix(DRPCLimits.errorTextBytes + 1))
-            // Drops the byte too many and, when it is inside a character, the rest of that.
+            // Drops the extra byte and, when it is inside a character, the rest of that character.
             while let last = kept.popLast(), last & 0xC0 == 0x80 {}
             buffer.writeBytes(kept)
         }

@@ -6,7 +6,7 @@ import SwiftProtobuf
 
 /// A client on one connection. Calls made at the same time run one after the other.
 ///
-/// Cancelling the task of a call gives the call up as its ``CancelStyle`` says; with the default the
+/// Cancelling the task of a call cancels the call according to the client's ``CancelStyle``; with the default the
 /// connection is closed, as existing clients do.
 public final class RPCClient: Sendable {
     private let channel: any Channel
@@ -40,7 +40,7 @@ public final class RPCClient: Sendable {
             do {
                 return try await connectOnce(unixPath, group, timeout, cancelStyle)
             } catch let error as IOError where error.errnoCode == EAGAIN && NIODeadline.now() + pause < deadline {
-                // So many clients wait to be accepted that the kernel takes no more just now.
+                // The socket's backlog is full.
                 try await group.any().scheduleTask(in: pause) {}.futureResult.get()
                 try Task.checkCancellation()
                 pause = min(pause * 2, .milliseconds(100))
@@ -62,7 +62,7 @@ public final class RPCClient: Sendable {
         do {
             let channel = try await ClientBootstrap(group: loop)
                 .connectTimeout(timeout)
-                // A reply is one read: asking again would only cost a system call.
+                // A reply is one read; a second one would only cost a system call.
                 .channelOption(.maxMessagesPerRead, value: 1)
                 .channelInitializer { channel in
                     let attached = attach(to: channel, cancelStyle: cancelStyle)
@@ -71,7 +71,7 @@ public final class RPCClient: Sendable {
                 }
                 .connect(unixDomainSocketPath: unixPath).get()
             let server = try? await PeerCredentials.of(channel).get()
-            // A server that has closed already is the first call's to tell.
+            // When the server has closed already, the first call reports it.
             if channel.isActive, server?.mayUse(socketOf: geteuid()) != true {
                 channel.close(promise: nil)
                 throw DRPCError(.closed, PeerCredentials.refusal(of: server, at: unixPath))
@@ -118,7 +118,7 @@ public final class RPCClient: Sendable {
     }
 
     /// Makes a call with one request and many responses. When the body returns or throws before
-    /// the last response, the call is given up.
+    /// the last response, the call is cancelled.
     public func withServerStream<Request, Response, Result>(
         _ method: Method<Request, Response>, _ request: Request, metadata: [String: String] = [:],
         _ body: (ResponseStream<Response>) async throws -> Result
@@ -147,7 +147,7 @@ public final class RPCClient: Sendable {
     }
 
     /// Makes a call with many messages each way. When the body returns or throws before the last
-    /// response, the call is given up.
+    /// response, the call is cancelled.
     public func withBidirectional<Request, Response, Result>(
         _ method: Method<Request, Response>, metadata: [String: String] = [:],
         _ body: (RequestWriter<Request>, ResponseStream<Response>) async throws -> Result
@@ -166,7 +166,7 @@ public final class RPCClient: Sendable {
     ) async throws -> Result {
         let token = CallToken()
         let pipe = MessagePipe(loop: eventLoop, hasRoom: { [self] in onLoop { $0.resume() } })
-        // A given-up call is given up for all who wait on its pipe, so the body needs no handler.
+        // Cancelling the call fails everything that waits on its pipe, so the body needs no handler.
         return try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { opened in
                 let call = RPCClientHandler.Call(

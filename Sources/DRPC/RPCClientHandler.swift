@@ -2,7 +2,7 @@ import DequeModule
 import NIOCore
 import Synchronization
 
-/// What a client does on the wire when a caller gives a call up.
+/// What a client sends when its caller cancels a call.
 public enum CancelStyle: Sendable {
     /// Closes the connection, as existing clients do: nothing more is usable on it.
     case closeTransport
@@ -10,10 +10,10 @@ public enum CancelStyle: Sendable {
     case cancelPacket
 }
 
-/// One call from the moment it is wanted until it is over. Its identity names it on the loop.
+/// Identifies one call on the event loop, from its start until it is over.
 final class CallToken: Sendable {
     private let flag = Atomic<Bool>(false)
-    /// Set when the caller gave up, perhaps before the loop heard of the call.
+    /// Set when the caller cancelled, perhaps before the loop got the call.
     var isCancelled: Bool { flag.load(ordering: .acquiring) }
     func cancel() { flag.store(true, ordering: .releasing) }
 }
@@ -65,7 +65,7 @@ final class RPCClientHandler: ChannelDuplexHandler {
     func handlerAdded(context: ChannelHandlerContext) { self.context = context }
 
     func handlerRemoved(context: ChannelHandlerContext) {
-        fail(DRPCError(.closed, "the connection was given up"))
+        fail(DRPCError(.closed, "the connection's handler was removed"))
         self.context = nil
     }
 
@@ -117,11 +117,11 @@ final class RPCClientHandler: ChannelDuplexHandler {
         guard let running = current, running.token === token else { return }
         switch cancelStyle {
         case .closeTransport:
-            close(DRPCError(.closed, "the connection was closed to give a call up"))
+            close(DRPCError(.closed, "the connection was closed to cancel a call"))
         case .cancelPacket:
             machine.cancel(stream: running.stream, into: &out)
             submit()
-            end(running, .failure(DRPCError(.cancelled, "the call was given up")))
+            end(running, .failure(DRPCError(.cancelled, "the call was cancelled")))
         }
     }
 
@@ -149,7 +149,7 @@ final class RPCClientHandler: ChannelDuplexHandler {
         context?.close(promise: nil)
     }
 
-    /// Works on packets that wait, then reads on, once a stream's reader caught up.
+    /// Handles waiting packets, then reads on, once a stream's reader has caught up.
     func resume() {
         guard mayProceed else { return }
         process()
@@ -180,10 +180,10 @@ final class RPCClientHandler: ChannelDuplexHandler {
         case .message(let data):
             running.pipe?.push(data)
         case .reply(let data):
-            // First the reply, which a write that finds the peer gone would take away.
+            // The reply first: a write to a peer that is gone would fail the call.
             end(running, .success(data))
-            // The Close that the machine appended goes out with the next call: it ends nothing
-            // that the server hasn't ended, unless we were still sending.
+            // The Close that the machine appended is sent with the next call: the server has ended this one, unless we
+            // were still sending.
             if running.kind != .unary { submit() }
         case .end:
             running.pipe?.endInput()
@@ -205,14 +205,14 @@ final class RPCClientHandler: ChannelDuplexHandler {
             }
             out = bytes
         } catch {
-            // Nothing of the call was sent; the machine forgets it, too.
+            // Nothing of the call was sent; the machine drops it, too.
             var discarded = ByteBuffer()
             machine.cancel(stream: machine.currentStream, into: &discarded)
             refuse(call, error)
             return next()
         }
-        // The call is known before its bytes go out: where the peer is gone the channel closes
-        // within the write, and what it closes under must be there to be told.
+        // Set before the bytes are sent: when the peer is gone, the channel closes within the write and fails the
+        // current call.
         switch call.delivery {
         case .single(let continuation):
             current = Current(

@@ -53,14 +53,14 @@ public final class RPCServerHandler: ChannelDuplexHandler {
     private var isProcessing = false
     private var isReading = false
     private var readWanted = false
-    /// Other connections have their turn; ours comes again.
+    /// Other connections have their turn; ``resume()`` is scheduled.
     private var waitsForTurn = false
     private var closing = false
     private var wasBusy = false
 
     /// - Parameters:
     ///   - budget: shared by all connections of a server, as is `unsentBudget`.
-    ///   - observer: told what happens.
+    ///   - observer: called for events of the connection.
     public init(
         router: Router, budget: UnfinishedBudget = UnfinishedBudget(), unsentBudget: UnsentBudget = UnsentBudget(),
         observer: Observer = Observer()
@@ -84,7 +84,7 @@ public final class RPCServerHandler: ChannelDuplexHandler {
     }
 
     public func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        // A reset connection and the like; there is nobody to tell.
+        // A reset connection and the like; no answer can reach the client.
         close()
     }
 
@@ -119,16 +119,16 @@ public final class RPCServerHandler: ChannelDuplexHandler {
         return machine.wantsPackets && context.channel.isWritable && running?.stream.pipe.isFull != true
     }
 
-    /// Works on packets that wait, then reads on, once what held them up is over.
+    /// Handles waiting packets, then reads on, if nothing prevents it any more.
     private func resume() {
         guard mayProceed, !isProcessing else { return }
-        // The answers of one turn go out together.
+        // The answers of one turn are flushed together.
         let wasReading = isReading
         isReading = true
         process()
         isReading = wasReading
         if !isReading {
-            // No read need follow that would do this at its end.
+            // Otherwise done at the end of a read, which may not follow.
             reader.compact()
             book()
             flush()
@@ -159,8 +159,8 @@ public final class RPCServerHandler: ChannelDuplexHandler {
         noteBusy()
     }
 
-    /// Works on at the loop's next turn: a client that sends calls faster than they are answered
-    /// must not keep the loop from the other connections.
+    /// Continues at the loop's next turn: a client that sends calls faster than they are answered must not keep the loop
+    /// from the other connections.
     private func giveWay() {
         guard let context, !closing else { return }
         waitsForTurn = true
@@ -189,7 +189,7 @@ public final class RPCServerHandler: ChannelDuplexHandler {
             if let running, running.stream.id == stream { running.stream.pipe.endInput() }
         case .cancel(let stream):
             guard let running, running.stream.id == stream else { return }
-            running.stream.pipe.end(DRPCError(.cancelled, "the client gave the call up"))
+            running.stream.pipe.end(DRPCError(.cancelled, "the client cancelled the call"))
             running.task.cancel()
             self.running = nil
         }
@@ -240,7 +240,7 @@ public final class RPCServerHandler: ChannelDuplexHandler {
             self.running = nil
         }
         if case .success = outcome { observer.callEnded(rpc, true) } else { observer.callEnded(rpc, false) }
-        // Before its last answer is out: a client that has it is idle.
+        // Before the answer is sent: a client that has it counts as idle.
         noteBusy()
         submit()
         resume()
@@ -262,7 +262,7 @@ public final class RPCServerHandler: ChannelDuplexHandler {
         bookUnsent()
     }
 
-    /// Books what the flush left, so that answers which the kernel takes at once cost nothing.
+    /// Books the bytes that the flush left, so that answers which the kernel takes at once cost nothing.
     private func bookUnsent() {
         guard unsent > unsentBooked, !closing, let loop = context?.eventLoop else { return }
         let more = unsent - unsentBooked
@@ -304,7 +304,7 @@ public final class RPCServerHandler: ChannelDuplexHandler {
     private func close() {
         guard !closing else { return }
         closing = true
-        // Answers to what came before the violation are due.
+        // Sends the answers to packets before the violation.
         context?.flush()
         context?.close(promise: nil)
     }

@@ -1,11 +1,11 @@
 import NIOCore
 import SwiftProtobuf
 
-/// What a handler learns about its call beside the messages.
+/// What a handler knows of its call besides the messages.
 public struct CallContext: Sendable {
     /// The name that was invoked.
     public let rpc: String
-    /// What the client sent along.
+    /// The metadata that the client sent.
     public let metadata: [String: String]
 }
 

@@ -5,7 +5,7 @@ import NIOCore
 ///
 /// One call runs at a time. What a driver does:
 /// - give every packet to ``receive(_:into:)`` while ``wantsPackets`` and carry the actions out;
-/// - tell what the handlers do through ``send(_:stream:into:)`` and ``finish(_:stream:into:)``;
+/// - report what the handlers do through ``send(_:stream:into:)`` and ``finish(_:stream:into:)``;
 /// - write the bytes that any of these appended, in order; close the connection when one throws.
 public struct ServerConnection<Handler: Sendable>: Sendable {
     /// An rpc that the server offers.
@@ -69,8 +69,7 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
     /// Whether a call is going on.
     public var isBusy: Bool { call != nil }
 
-    /// Whether the running call has something to work on. A client that only invokes and says no
-    /// more has no claim to its connection.
+    /// Whether the running call has a request. A connection whose client only invokes counts as idle.
     public var isServing: Bool { call?.hasInput == true }
 
     /// Bytes of metadata that wait for their Invoke or for the request of their call.
@@ -93,7 +92,7 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
         case .closeSend:
             return closeSend(packet, into: &out)
         case .close, .cancel, .error:
-            // Of all three the client wants nothing more, and no answer is due.
+            // After any of the three the client expects no answer.
             guard call?.stream == packet.stream else { return [] }
             return dropCall()
         }
@@ -111,7 +110,7 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
         write(.message, data, into: &out)
     }
 
-    /// Appends the answer of a handler that ended, or nothing when the call was given up.
+    /// Appends the answer of a handler that ended, or nothing when the call was cancelled.
     public mutating func finish(_ outcome: Outcome, stream: UInt64, into out: inout ByteBuffer) {
         lingering.remove(stream)
         guard let ending = call, ending.stream == stream else { return }
@@ -151,8 +150,7 @@ public struct ServerConnection<Handler: Sendable>: Sendable {
 
         let rpc = String(buffer: packet.data)
         guard let entry = methods[rpc] else {
-            // Cut before it is quoted: quoting megabytes would hold the event loop up, and what is
-            // quoted isn't shorter.
+            // Cut before it is quoted: quoting megabytes would block the event loop, and does not make it shorter.
             let name = goQuoted(utf8: packet.data.readableBytesView.prefix(DRPCLimits.errorTextBytes))
             let text = DRPCError.unknownRPCPrefix + name
             Packet(.error, stream: packet.stream, message: 1, data: ErrorPayload(code: 0, text: text).encoded())

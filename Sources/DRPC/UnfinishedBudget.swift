@@ -1,7 +1,6 @@
 import Synchronization
 
-/// Counts what all connections of one server hold in unfinished packets, so that many half-sent
-/// ones can't take the memory of the process.
+/// Limits the unfinished packets of all connections of one server, so that they can't exhaust the memory of the process.
 public final class UnfinishedBudget: Sendable {
     private let total = Atomic<Int>(0)
     private let limit: Int
@@ -12,7 +11,7 @@ public final class UnfinishedBudget: Sendable {
     public var held: Int { total.load(ordering: .relaxed) }
 
     /// Books that a connection holds `new` bytes instead of `old`.
-    /// - Returns: false when it has to go: it has more than its grant and all together too much.
+    /// - Returns: false when it must be closed: it has more than its grant, and all together have too much.
     func rebook(from old: Int, to new: Int) -> Bool {
         guard old != new else { return true }
         let (_, sum) = total.wrappingAdd(new - old, ordering: .relaxed)

@@ -1,7 +1,7 @@
 import Synchronization
 
-/// Counts the answers of one server that its clients don't read, so that many clients that ask and
-/// never read can't take the memory of the process.
+/// Limits the answers of one server that its clients don't read, so that clients that never read can't exhaust the memory
+/// of the process.
 ///
 /// A connection is in it from the answer that filled it (past
 /// ``DRPCLimits/unsentBytesOfConnection``) until its client has read nearly all. What a connection holds
@@ -9,8 +9,8 @@ import Synchronization
 public final class UnsentBudget: Sendable {
     private struct Holder {
         var bytes: Int
-        /// Told to close; what it holds is as good as free.
-        var leaves = false
+        /// Asked to close; its bytes no longer count against the limit.
+        var isClosing = false
         let close: @Sendable () -> Void
     }
 
@@ -19,7 +19,7 @@ public final class UnsentBudget: Sendable {
         var holders: [UInt64: Holder] = [:]
         var nextTicket: UInt64 = 0
         var held = 0
-        var leaving = 0
+        var closingBytes = 0
     }
 
     private let state = Mutex(State())
@@ -44,16 +44,16 @@ public final class UnsentBudget: Sendable {
             var holder = state.holders[ticket] ?? Holder(bytes: 0, close: close)
             holder.bytes += bytes
             state.held += bytes
-            if holder.leaves { state.leaving += bytes }
+            if holder.isClosing { state.closingBytes += bytes }
             state.holders[ticket] = holder
 
-            guard state.held - state.leaving > limit else { return (ticket, []) }
+            guard state.held - state.closingBytes > limit else { return (ticket, []) }
             var closed: [@Sendable () -> Void] = []
-            for (ticket, holder) in state.holders.sorted(by: { $0.key < $1.key }) where !holder.leaves {
-                state.holders[ticket]?.leaves = true
-                state.leaving += holder.bytes
+            for (ticket, holder) in state.holders.sorted(by: { $0.key < $1.key }) where !holder.isClosing {
+                state.holders[ticket]?.isClosing = true
+                state.closingBytes += holder.bytes
                 closed.append(holder.close)
-                if state.held - state.leaving <= limit { break }
+                if state.held - state.closingBytes <= limit { break }
             }
             return (ticket, closed)
         }
@@ -66,7 +66,7 @@ public final class UnsentBudget: Sendable {
         state.withLock { state in
             guard let holder = state.holders.removeValue(forKey: ticket) else { return }
             state.held -= holder.bytes
-            if holder.leaves { state.leaving -= holder.bytes }
+            if holder.isClosing { state.closingBytes -= holder.bytes }
         }
     }
 }

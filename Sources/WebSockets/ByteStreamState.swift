@@ -1,6 +1,6 @@
 import NIOCore
 
-/// How a WebSocket that carries a byte stream lives and ends, without I/O.
+/// The states of a WebSocket that carries a byte stream, without I/O.
 struct ByteStreamState {
     enum Action: Equatable {
         case none
@@ -19,7 +19,7 @@ struct ByteStreamState {
 
     /// Whether bytes may still be sent.
     var isOpen: Bool { phase == .open }
-    /// Whether what the peer sends is still looked at.
+    /// Whether frames of the peer are still handled.
     var isReading: Bool { phase != .closed }
 
     mutating func received(_ event: WebSocketFrameReader.Event) -> Action {
@@ -72,7 +72,7 @@ struct ByteStreamState {
 
     private static func peerClosed(_ code: WebSocketCloseCode?, _ reason: String) -> WebSocketError {
         let number = code.map { " with code \($0.value)" } ?? ""
-        // A reason is the peer's text: one line of a log must stay one.
+        // The reason is the peer's text: it must not add lines to the log.
         let text = reason.unicodeScalars.map { $0.properties.generalCategory == .control ? " " : String($0) }.joined()
         return WebSocketError(
             .peerClosed(code), "the peer closed the WebSocket\(number)\(text.isEmpty ? "" : ": \(text)")")

@@ -1,10 +1,9 @@
 import NIOCore
 
-/// When a connection is pinged and when its peer counts as gone, without I/O.
+/// Decides when a connection is pinged and when its peer counts as gone, without I/O.
 ///
-/// The time for a pong runs only while we read: a pong behind bytes that we have no room for is
-/// nobody's fault. (That the peer's machine is there at all is the kernel's to find out meanwhile,
-/// see TCP_USER_TIMEOUT in the dialler.)
+/// The time for a pong runs only while we read: a pong may wait behind bytes that we have no room for. (Meanwhile the
+/// kernel detects a dead machine, see TCP_USER_TIMEOUT in the dialler.)
 struct Keepalive {
     enum Action: Equatable {
         case none
@@ -38,7 +37,7 @@ struct Keepalive {
 
     mutating func pong() { awaiting = false }
 
-    /// Part of a long frame came, behind which a pong may wait.
+    /// Part of a long frame arrived, after which a pong may wait.
     mutating func dataCame() { progress = true }
 
     /// - Parameter insideData: whether a data frame is incomplete.

@@ -1,8 +1,8 @@
 import NIOCore
 
-/// The key by which a client's payload is masked (RFC 6455 section 5.3), and how far it is used up.
+/// The masking key of a client's payload (RFC 6455 section 5.3), and the position in it.
 ///
-/// Works on 64 bytes at a time: every byte of the link passes through here.
+/// Works on 64 bytes at a time, because every byte of the link passes through it.
 struct Mask: Equatable {
     /// The next four bytes to use, the first in the lowest bits.
     private var key: UInt32

@@ -1,5 +1,5 @@
-/// SHA-1 (RFC 3174), for the WebSocket handshake alone, where it is a checksum and no protection.
-/// A cryptography package for this one function would double the binary.
+/// SHA-1 (RFC 3174), for the WebSocket handshake only, where it is a checksum and not security. A cryptography package for
+/// this one function would double the size of the binary.
 enum SHA1 {
     static func digest(_ message: [UInt8]) -> [UInt8] {
         var h: [UInt32] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0]

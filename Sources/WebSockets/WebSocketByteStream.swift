@@ -21,16 +21,16 @@ public struct WebSocketTimes: Sendable {
     public static let server = WebSocketTimes(pingInterval: .seconds(15), pongTimeout: .seconds(30))
 }
 
-/// Makes a plain byte pipeline of a WebSocket whose opening handshake is done: handlers behind it
-/// read and write `ByteBuffer`s; borders of messages mean nothing.
+/// Turns a WebSocket whose opening handshake is done into a byte stream: later handlers read and write `ByteBuffer`s;
+/// message boundaries have no meaning.
 ///
-/// - Reading: payload is passed on as it comes, so memory is bounded by one read of the socket, and
-///   back-pressure (no `read()` from behind) reaches the peer.
+/// - Reading: payload is passed on as it arrives, so memory is bounded by one read of the socket, and back-pressure (no
+///   `read()` by later handlers) reaches the peer.
 /// - Writing: what is written between two flushes shares frames of up to ``WebSocketLimits/frameBytes``.
-/// - An end in order (close 1000, or none) is `channelInactive` alone; any other end first fires
-///   ``WebSocketError`` as an error. `close()` from behind makes the closing handshake with 1000, the
-///   outbound event ``WebSocketClose`` with a code of its own.
-/// - A peer that leaves our pings unanswered is dropped; a client is told with 1001.
+/// - A regular close (1000, or no code) is only `channelInactive`; any other end first fires ``WebSocketError`` as an
+///   error. `close()` of a later handler does the closing handshake with 1000, the outbound event ``WebSocketClose``
+///   with another code.
+/// - A peer that does not answer our pings is dropped; a client gets close code 1001.
 public final class WebSocketByteStream: ChannelDuplexHandler {
     public typealias InboundIn = ByteBuffer
     public typealias InboundOut = ByteBuffer
@@ -52,11 +52,11 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
     private var pendingPong: ByteBuffer?
     private var promises: [EventLoopPromise<Void>] = []
     private var closeReason = ""
-    /// A `read()` from behind that no data has answered yet.
+    /// A later handler has called `read()`, and no data has been delivered since.
     private var wantsData = false
     private var inBatch = false
     private var delivered = false
-    /// After a violation of the protocol borders of frames mean nothing any more.
+    /// After a protocol violation frame boundaries are unknown.
     private var isBroken = false
 
     /// - Parameter makeMask: a new random masking key; only tests pass one.
@@ -71,7 +71,7 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
         writer = WebSocketFrameWriter(masks: role == .client)
     }
 
-    // MARK: Life
+    // MARK: Lifecycle
 
     public func handlerAdded(context: ChannelHandlerContext) {
         self.context = context
@@ -99,7 +99,7 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
     }
 
     public func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        // After the close frames the way in which the transport ends says nothing any more.
+        // After the close frames an error of the transport is irrelevant.
         if state.isReading { context.fireErrorCaught(error) }
     }
 
@@ -139,8 +139,7 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
         inBatch = false
         if delivered { wantsData = false }
         context.fireChannelReadComplete()
-        // Frames of the protocol itself do not answer a read, and the peer's close frame is waited
-        // for whether or not anybody reads.
+        // Control frames do not satisfy a read, and we wait for the peer's close frame even without a read.
         if self.context != nil, !delivered && wantsData || !state.isOpen { read(context: context) }
         delivered = false
     }
@@ -154,7 +153,7 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
         }
         writer.append(unwrapOutboundIn(data))
         if let promise { promises.append(promise) }
-        // Not held back further, so that the channel's own limits see it.
+        // Written now, so that the channel's own water marks apply.
         if writer.isFull { emit(context) }
     }
 
@@ -287,8 +286,8 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
     }
 }
 
-/// An outbound event: closes a ``WebSocketByteStream`` with this code; what was written before arrives
-/// before. It succeeds at once; the end itself is the channel's.
+/// An outbound event that closes a ``WebSocketByteStream`` with this code, after everything that was written before. Its
+/// promise succeeds immediately; the channel closes later.
 public struct WebSocketClose: Sendable {
     public var code: WebSocketCloseCode
     /// At most ``WebSocketLimits/reasonBytes``; more is cut.

@@ -1,8 +1,7 @@
 import NIOCore
 
-/// Reads frames for a byte stream, without I/O: the payload of binary messages is handed on as it
-/// comes, so that neither frames nor messages need a limit and at most a header and a control frame
-/// are ever held.
+/// Reads frames for a byte stream, without I/O: the payload of binary messages is passed on as it arrives, so that neither
+/// frames nor messages need a limit and at most a header and a control frame are held.
 ///
 /// After an error, or a close, nothing more may be read.
 public struct WebSocketFrameReader: Sendable {
@@ -25,9 +24,9 @@ public struct WebSocketFrameReader: Sendable {
     private var mask: Mask?
     /// Inside a message, between its first frame and the one with FIN.
     private var inMessage = false
-    /// What came of a header or of a control frame's payload.
+    /// The bytes of an incomplete header or control frame.
     private var held = ByteBuffer()
-    /// The last payload that was masked. Once nobody has it any more, the next takes its memory.
+    /// The last payload that was unmasked. Its memory is reused once no other reference to it is left.
     private var plain = ByteBuffer()
 
     /// - Parameter role: whose side reads.
@@ -67,7 +66,7 @@ public struct WebSocketFrameReader: Sendable {
         }
     }
 
-    /// Moves bytes to `held` until it has so many.
+    /// Moves bytes to `held` until it has `count` of them.
     private mutating func fill(_ count: Int, _ input: inout ByteBuffer) -> Bool {
         let missing = count - held.readableBytes
         if missing > 0, let bytes = input.readSlice(length: min(missing, input.readableBytes)) {
@@ -116,7 +115,7 @@ public struct WebSocketFrameReader: Sendable {
         return plain
     }
 
-    /// Gives the memory of past payload back.
+    /// Frees the memory of past payload.
     mutating func shrink() { plain = ByteBuffer() }
 }
 
@@ -138,8 +137,8 @@ extension WebSocketCloseCode {
         return (WebSocketCloseCode(code), reason)
     }
 
-    /// Whether the code may stand in a close frame (RFC 6455 section 7.4): the others tell of a
-    /// connection's end where there was no frame, or belong to nobody.
+    /// Whether the code may be in a close frame (RFC 6455 section 7.4): the others stand for an end without a close
+    /// frame, or are unassigned.
     public var mayBeSent: Bool {
         switch value {
         case 1000...1003, 1007...1014, 3000...4999: true

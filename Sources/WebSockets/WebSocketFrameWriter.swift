@@ -6,17 +6,17 @@ struct WebSocketFrameWriter {
     private let masks: Bool
     private var waiting = Deque<ByteBuffer>()
     private var bytes = 0
-    /// Of the frame that is going out: bytes that are still in `waiting`, and how they are masked.
+    /// The bytes of the present frame that are still in `waiting`, and their mask.
     private var frameLeft = 0
     private var mask: Mask?
-    /// Where frames are put together. Once the transport is done with one, the next takes its memory.
+    /// The buffer that frames are built in. Its memory is reused once the transport has released it.
     private var scratch = ByteBuffer()
 
     /// - Parameter masks: whether frames are masked, as a client's are.
     init(masks: Bool) { self.masks = masks }
 
     var isEmpty: Bool { bytes == 0 }
-    /// Whether there is enough to be worth a frame.
+    /// Whether there is enough data for a frame without waiting for a flush.
     var isFull: Bool { bytes >= WebSocketLimits.fullBytes }
 
     mutating func append(_ buffer: ByteBuffer) {
@@ -36,22 +36,22 @@ struct WebSocketFrameWriter {
                 minimumCapacity: WebSocketLimits.headerBytes
                     + (masks ? frameLeft : min(frameLeft, WebSocketLimits.copyBytes)))
             WebSocketFrameHeader(opcode: .binary, mask: key, length: frameLeft).write(into: &scratch)
-        } else if goesOutAsItIs {
+        } else if writesWithoutCopy {
             return take()
         } else {
             scratch.clear(minimumCapacity: min(frameLeft, WebSocketLimits.copyBytes))
         }
-        while frameLeft > 0, !goesOutAsItIs, let part = take() { Self.write(part, into: &scratch, &mask) }
+        while frameLeft > 0, !writesWithoutCopy, let part = take() { Self.write(part, into: &scratch, &mask) }
         return scratch
     }
 
-    /// Whether copying what comes next would cost more than another write.
-    private var goesOutAsItIs: Bool {
+    /// Whether copying the next part would cost more than another write.
+    private var writesWithoutCopy: Bool {
         guard !masks, let first = waiting.first else { return false }
         return min(first.readableBytes, frameLeft) >= WebSocketLimits.copyBytes
     }
 
-    /// What is in front, as far as it belongs to the frame.
+    /// The next part of the present frame.
     private mutating func take() -> ByteBuffer? {
         guard var first = waiting.popFirst() else { return nil }
         let part = first.readSlice(length: min(frameLeft, first.readableBytes))
@@ -62,7 +62,7 @@ struct WebSocketFrameWriter {
         return part
     }
 
-    /// Gives the memory of past frames back.
+    /// Frees the memory of past frames.
     mutating func shrink() { scratch = ByteBuffer() }
 
     private static func write(_ part: ByteBuffer, into out: inout ByteBuffer, _ mask: inout Mask?) {

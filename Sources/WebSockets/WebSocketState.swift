@@ -67,7 +67,7 @@ package struct WebSocketState {
         }
     }
 
-    /// Time to show that the peer lives.
+    /// It is time for a ping.
     package mutating func pingDue() -> Action {
         guard phase == .open else { return .none }
         awaitingPong = true

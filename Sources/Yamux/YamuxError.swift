@@ -2,14 +2,14 @@
 public struct YamuxError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The kind of failure; callers branch on it.
     public enum Code: Sendable, Equatable {
-        /// The other side broke the protocol; it was told so (GoAway 1) and the session is over.
+        /// The other side broke the protocol; it got GoAway 1 and the session is over.
         case protocolViolation
         /// The other side ended the session with this GoAway code.
         case goAway(UInt32)
-        /// No new streams: one of the sides said GoAway 0, or the ids are used up. A new session
+        /// No new streams: one of the sides sent GoAway 0, or the ids are used up. A new session
         /// is needed.
         case notAccepting
-        /// A bound of ``YamuxLimits`` is reached; later it may work.
+        /// A limit of ``YamuxLimits`` is reached; it may work later.
         case limit
         /// The other side reset the stream.
         case reset

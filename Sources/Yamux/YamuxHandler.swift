@@ -42,7 +42,7 @@ public final class YamuxHandler: ChannelDuplexHandler {
     private var pumpScheduled = false
     private var readWanted = false
     private var stalledHeaderBytes = 0
-    /// What the children were told last.
+    /// The transport's writability that the children know.
     private(set) var transportIsWritable = true
     private var keepAlive: Scheduled<Void>?
     private var pingDeadline: Scheduled<Void>?
@@ -69,7 +69,7 @@ public final class YamuxHandler: ChannelDuplexHandler {
     }
 
     public func handlerRemoved(context: ChannelHandlerContext) {
-        finish(YamuxError(.closed, "the session was given up"))
+        finish(YamuxError(.closed, "the session's handler was removed"))
         self.context = nil
     }
 
@@ -104,7 +104,7 @@ public final class YamuxHandler: ChannelDuplexHandler {
     }
 
     public func channelReadComplete(context: ChannelHandlerContext) {
-        // One that reads on may find more that came meanwhile.
+        // A child that reads on may get more bytes that came meanwhile.
         while !touched.isEmpty {
             let readers = touched
             touched.removeAll(keepingCapacity: true)
@@ -173,7 +173,7 @@ public final class YamuxHandler: ChannelDuplexHandler {
         context?.write(wrapOutboundOut(bytes), promise: nil)
     }
 
-    /// Carries out what an event led to; the bytes go out together with those of other events.
+    /// Performs the actions of an event; the bytes are sent together with those of other events.
     func advance() {
         perform()
         guard !isReading, !pumpScheduled, !isPumping, let context, !isOver else { return }
@@ -205,7 +205,7 @@ public final class YamuxHandler: ChannelDuplexHandler {
         } while !isOver && budget > 0 && session.hasData && context.channel.isWritable
         isPumping = false
         noteTransportWritability()
-        // The rest when the others had their turn, and what came up during the flush.
+        // Continues after other connections had their turn, also with what the flush caused.
         advance()
     }
 
@@ -295,7 +295,7 @@ public final class YamuxHandler: ChannelDuplexHandler {
         }
     }
 
-    // What a child asks for. Each is followed by ``advance()``.
+    // Requests of a child. Each is followed by ``advance()``.
 
     func write(_ data: ByteBuffer, _ id: UInt32) { session.write(data, stream: id) }
     func finishOutput(_ id: UInt32) { session.finish(id) }
@@ -364,7 +364,7 @@ public final class YamuxHandler: ChannelDuplexHandler {
 
     private func finish(_ error: YamuxError) {
         session.end(error)
-        // Also reached from within an action, and then the end is among those that follow.
+        // May be called within an action; then the end is performed after it.
         perform()
     }
 
@@ -381,7 +381,7 @@ public final class YamuxHandler: ChannelDuplexHandler {
         closeTransport()
     }
 
-    /// Closes the transport behind the last bytes, but doesn't wait for it for ever.
+    /// Closes the transport after the last bytes are sent, or after ``YamuxLimits/farewellTimeout``.
     private func closeTransport() {
         guard let context, context.channel.isActive else { return }
         guard out.readableBytes > 0 else { return context.close(promise: nil) }

@@ -2,7 +2,7 @@ import NIOCore
 
 /// The header of a frame: 12 bytes, big-endian (spec: yamux).
 public struct YamuxHeader: Sendable, Equatable {
-    /// What a frame is, and what its length means.
+    /// The type of a frame, which determines what its length means.
     public enum Kind: UInt8, Sendable {
         /// Length: bytes of payload that follow.
         case data = 0
@@ -14,7 +14,7 @@ public struct YamuxHeader: Sendable, Equatable {
         case goAway = 3
     }
 
-    /// Bits that no one knows are carried and mean nothing.
+    /// Unknown bits are kept and have no meaning.
     public struct Flags: OptionSet, Sendable {
         public var rawValue: UInt16
         public init(rawValue: UInt16) { self.rawValue = rawValue }
@@ -41,7 +41,7 @@ public struct YamuxHeader: Sendable, Equatable {
         self.length = length
     }
 
-    /// Reads a header; nil when the bytes are too few, and then nothing is read.
+    /// Reads a header; nil, without reading anything, when there are too few bytes.
     public static func read(from buffer: inout ByteBuffer) throws(YamuxError) -> YamuxHeader? {
         guard
             let (version, type, flags, stream, length) = buffer.readMultipleIntegers(
@@ -57,7 +57,7 @@ public struct YamuxHeader: Sendable, Equatable {
     }
 }
 
-/// Takes a byte stream apart. Payload is handed through in the pieces in which it comes, so the
+/// Splits a byte stream into headers and payload. Payload is passed on in the pieces in which it arrives, so that the
 /// decoder holds less than one header.
 public struct YamuxDecoder: Sendable {
     public enum Element: Sendable, Equatable {
@@ -71,8 +71,7 @@ public struct YamuxDecoder: Sendable {
 
     public init() {}
 
-    /// Reads the next element; nil when the buffer is used up. After an error the stream of bytes
-    /// means nothing any more.
+    /// Reads the next element; nil when the buffer is used up. Must not be called again after an error.
     public mutating func next(from buffer: inout ByteBuffer) throws(YamuxError) -> Element? {
         if payloadLeft > 0 {
             let count = min(Int(payloadLeft), buffer.readableBytes)

@@ -5,7 +5,7 @@ public enum YamuxLimits {
     /// Bytes that each side may send on a stream before the other gives some back. More ends the
     /// session (the reference's default, and the least that it accepts).
     public static let window: UInt32 = 262_144
-    /// Read bytes of a stream that are given back together, in one WindowUpdate.
+    /// Consumed bytes of a stream that are added to its window again in one WindowUpdate.
     public static let windowUpdate: UInt32 = window / 2
     /// Streams that the other side opened and our application has not accepted yet. Further ones
     /// are reset (the reference's default).
@@ -24,16 +24,16 @@ public enum YamuxLimits {
     public static let copiedPayloadBytes = 8_192
     /// Payload that is handed to the transport between two flushes.
     public static let batchBytes = 262_144
-    /// Payload that a session sends before its event loop looks at others.
+    /// Payload that a session sends before its event loop serves other channels.
     public static let bytesInARow = 1_048_576
-    /// Header bytes written since the transport stopped taking any. At it no stream can be opened
-    /// and the transport isn't read, so that nobody makes us queue answers without end.
+    /// Header bytes written since the transport stopped being writable. At the limit no stream can be opened and the
+    /// transport isn't read, so that a peer can't make us queue answers without end.
     public static let stalledHeaderBytes = 65_536
     /// Ids of remote streams that are remembered, counted back from the highest, to tell a second
     /// SYN from a first. An id further back is taken for a new one.
     public static let rememberedIDs: UInt32 = 4_096
-    /// Bytes for a stream whose channel is closed that are dropped silently. At it the stream is
-    /// reset, so that its sender learns of it instead of waiting for window.
+    /// Bytes for a stream whose channel is closed that are dropped silently. At the limit the stream is reset, so that
+    /// the sender notices instead of waiting for window.
     public static let discardedBytes: UInt32 = windowUpdate
     /// How long a closed stream waits for the other side's FIN; then it is reset (the reference's
     /// default).

@@ -48,8 +48,8 @@ public final class YamuxMultiplexer: Sendable {
     /// The loop that the session and all its streams live on.
     public var eventLoop: any EventLoop { channel.eventLoop }
 
-    /// Opens a stream, whose channel the initializer sets up, and gives what the initializer gives.
-    /// Fails with a ``YamuxError``: `notAccepting` where only a new session helps.
+    /// Opens a stream, whose channel the initializer sets up, and completes with the initializer's result. Fails with a
+    /// ``YamuxError``: `notAccepting` when a new session is needed.
     public func openStream<Output: Sendable>(
         _ initializer: @escaping @Sendable (any Channel) -> EventLoopFuture<Output>
     ) -> EventLoopFuture<Output> {
@@ -71,8 +71,8 @@ public final class YamuxMultiplexer: Sendable {
         openStream { channel in channel.eventLoop.makeSucceededFuture(channel) }
     }
 
-    /// Says GoAway, waits until no stream is open any more but no longer than `time`, and closes the
-    /// transport. Completes when that is closed.
+    /// Sends GoAway, waits until no stream is open any more but no longer than `time`, and closes the transport.
+    /// Completes when that is closed.
     public func close(draining time: TimeAmount = .zero) -> EventLoopFuture<Void> {
         let handler = handler
         eventLoop.execute { handler.value.close(draining: time) }

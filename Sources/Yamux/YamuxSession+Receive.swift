@@ -1,7 +1,7 @@
 import NIOCore
 
-/// What the other side sends. Late frames of streams that are gone are skipped, and so is everything
-/// after the session's end.
+/// Events of the other side. Late frames of streams that have ended are skipped, and so is everything after the
+/// session's end.
 extension YamuxSession {
     /// Takes the next element of the byte stream.
     public mutating func receive(_ element: YamuxDecoder.Element) {
@@ -19,7 +19,7 @@ extension YamuxSession {
             if header.flags.contains(.syn), !admit(header) { return }
             guard let index = streams.index(forKey: header.stream) else { return }
             if header.flags.contains(.rst) { return forget(header.stream, .reset(header.stream)) }
-            // An ACK tells nothing: we may send before it, and a refusal is a RST.
+            // An ACK needs no action: we may send before it, and a refusal is a RST.
             if header.flags.contains(.fin), streams.values[index].inputEnded {
                 return end(.violation("stream \(header.stream) got a second FIN"))
             }
@@ -95,7 +95,7 @@ extension YamuxSession {
     }
 
     private mutating func receive(_ data: ByteBuffer) {
-        // Without a frame the payload belongs to a stream that is gone.
+        // Without a frame the payload belongs to a stream that has ended.
         guard var frame = incoming, let index = streams.index(forKey: frame.stream) else { return }
         let count = min(UInt32(clamping: data.readableBytes), frame.left)
         frame.left -= count
@@ -119,7 +119,7 @@ extension YamuxSession {
 }
 
 extension YamuxHeader {
-    /// What a GoAway says.
+    /// The meaning of a GoAway's code.
     fileprivate var reason: String {
         switch length {
         case 1: "we broke the protocol (GoAway 1)"

@@ -1,12 +1,11 @@
 import DequeModule
 import NIOCore
 
-/// The rules of a session without its I/O: events go in by the methods, and what is to be done comes
-/// out of ``nextAction()`` in order. Whoever drives it asks for actions after each event and for data
-/// (``transmit()``) while the transport takes any.
+/// The rules of a session without I/O: events go in through the methods, actions come out of ``nextAction()`` in order.
+/// The driver takes the actions after each event, and data (``transmit()``) while the transport is writable.
 ///
-/// It holds what waits to be sent, since it decides whose turn it is. What was received it hands out
-/// at once and only counts until ``consumed(_:stream:)``.
+/// The session holds the data to be sent, since it decides which stream has its turn. Received data is delivered at once
+/// and only counted until ``consumed(_:stream:)``.
 public struct YamuxSession: Sendable {
     /// Decides the ids of the streams that we open: odd for the client, even for the server.
     public enum Role: Sendable { case client, server }
@@ -26,10 +25,9 @@ public struct YamuxSession: Sendable {
         case outputEnded(UInt32)
         /// The stream's send window was empty and isn't any more.
         case windowOpened(UInt32)
-        /// The stream was ended by RST, of the other side or because it broke the stream's rules.
+        /// The stream was reset: by the other side, or by us because the other side broke its rules.
         case reset(UInt32)
-        /// The session knows a stream no more that was closed by both sides, or that our
-        /// application had closed before.
+        /// The session has removed a stream that both sides closed, or that our application had closed before.
         case forgotten(UInt32)
         /// A closed stream waits for the other side's FIN: call ``expire(now:)`` at this time.
         case lingers(until: NIODeadline)
@@ -111,12 +109,12 @@ public struct YamuxSession: Sendable {
     /// Bytes delivered for the stream and not consumed yet.
     public func unconsumed(of id: UInt32) -> UInt32 { streams[id]?.unconsumed ?? 0 }
 
-    /// What is to be done next. Carry it out before asking again.
+    /// The next action; to be performed before the next call.
     public mutating func nextAction() -> Action? { actions.popFirst() }
 
     mutating func act(_ action: Action) { actions.append(action) }
 
-    // MARK: What our application does
+    // MARK: Events of our application
 
     /// Throws what ``open()`` would throw.
     public func checkOpen() throws(YamuxError) {
@@ -156,10 +154,10 @@ public struct YamuxSession: Sendable {
         return true
     }
 
-    /// Whether a stream that the other side opens now is taken.
+    /// Whether a stream that the other side opens now is admitted.
     mutating func mayAdmit() -> Bool { !sentGoAway && unaccepted < acceptBacklog && makeRoom() }
 
-    /// Takes a stream that the other side opened. False when it is gone meanwhile.
+    /// Accepts a stream that the other side opened. False when it has ended meanwhile.
     @discardableResult
     public mutating func accept(_ id: UInt32) -> Bool {
         guard let index = streams.index(forKey: id) else { return false }
@@ -234,11 +232,11 @@ public struct YamuxSession: Sendable {
     @discardableResult
     public mutating func close(_ id: UInt32, now: NIODeadline) -> Bool {
         guard let index = streams.index(forKey: id), streams.values[index].lingersUntil == nil else { return false }
-        var isWhole = streams.values[index].isAccepted && streams.values[index].unconsumed == 0
-        while isWhole, streams[id] != nil, sendFrame(id, index) > 0 {}
+        var isComplete = streams.values[index].isAccepted && streams.values[index].unconsumed == 0
+        while isComplete, streams[id] != nil, sendFrame(id, index) > 0 {}
         guard streams[id] != nil else { return true }
-        isWhole = isWhole && streams.values[index].queue.isEmpty
-        guard isWhole else {
+        isComplete = isComplete && streams.values[index].queue.isEmpty
+        guard isComplete else {
             reset(id)
             return false
         }
@@ -258,8 +256,8 @@ public struct YamuxSession: Sendable {
         forget(id)
     }
 
-    /// Says that our application has taken so many of the delivered bytes; they are given back to the
-    /// sender by and by.
+    /// Our application has taken that many of the delivered bytes. They are added to the sender's window again, several
+    /// reads at a time (``YamuxLimits/windowUpdate``).
     public mutating func consumed(_ count: Int, stream id: UInt32) {
         guard let index = streams.index(forKey: id) else { return }
         let taken = UInt32(clamping: min(count, Int(streams.values[index].unconsumed)))
@@ -319,7 +317,7 @@ public struct YamuxSession: Sendable {
 
     // MARK: Ends
 
-    /// Removes a stream of which nothing more is to be said.
+    /// Removes a stream that has ended.
     mutating func forget(_ id: UInt32, _ action: Action? = nil) {
         guard let stream = streams.removeValue(forKey: id) else { return }
         if !stream.isAccepted { unaccepted -= 1 }
@@ -327,7 +325,7 @@ public struct YamuxSession: Sendable {
         act(action ?? .forgotten(id))
     }
 
-    /// Ends the session; a protocol violation is told to the other side.
+    /// Ends the session; on a protocol violation the other side gets GoAway 1.
     public mutating func end(_ error: YamuxError) {
         guard ended == nil else { return }
         ended = error

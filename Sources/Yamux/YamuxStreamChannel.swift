@@ -4,13 +4,13 @@ import Synchronization
 
 /// The channel of one stream. Reads and writes `ByteBuffer`s.
 ///
-/// - Received bytes wait here until the pipeline reads, and only then their sender gets window for more.
+/// - Received bytes wait here until the pipeline reads, and only then the peer gets window for more.
 /// - `isWritable` follows the stream's window, the bytes that wait to be sent, and the transport.
 /// - A write's promise completes when its bytes are handed to the transport.
-/// - `close(mode: .output)` sends FIN behind what was written. The other side's FIN closes the channel
+/// - `close(mode: .output)` sends FIN after everything that was written. The other side's FIN closes the channel
 ///   or, with the option `allowRemoteHalfClosure`, fires `ChannelEvent.inputClosed`.
-/// - `close()` sends what was flushed as far as the window allows, then FIN; it resets the stream
-///   instead where bytes would be lost: received ones that nobody read, flushed ones without window.
+/// - `close()` sends what was flushed as far as the window allows, then FIN. It resets the stream instead when bytes
+///   would be lost: received ones that were not read, or flushed ones without window.
 ///
 /// Unchecked, since the mutable state is touched on the event loop only, as NIO does with its own
 /// channels; the two flags that others may read are atomics.
@@ -39,7 +39,7 @@ final class YamuxStreamChannel: Channel, ChannelCore, @unchecked Sendable {
     private var inputEnded = false
     private var endDelivered = false
     private var unflushed: Deque<(data: ByteBuffer, promise: EventLoopPromise<Void>?)> = []
-    /// Flushed and not sent: how many bytes, and whom to tell.
+    /// Flushed and not sent: the bytes left of each write, and its promise.
     private var unsent: Deque<(left: Int, promise: EventLoopPromise<Void>?)> = []
     private var queuedBytes = 0
     private var isOverMark = false
@@ -102,7 +102,7 @@ final class YamuxStreamChannel: Channel, ChannelCore, @unchecked Sendable {
         pipeline.fireChannelRead(data)
     }
 
-    /// The end of a read that brought something.
+    /// The end of a read in which this stream got bytes.
     func readComplete() {
         isTouched = false
         guard state == .active else { return }
@@ -114,7 +114,7 @@ final class YamuxStreamChannel: Channel, ChannelCore, @unchecked Sendable {
     private func deliverEnd() {
         guard inputEnded, !endDelivered, state == .active, readWanted, inbound.readableBytes == 0 else { return }
         endDelivered = true
-        // Whoever reads is told that what came before is complete.
+        // The pipeline learns that the bytes before are complete.
         if isTouched { pipeline.fireChannelReadComplete() }
         guard state == .active else { return }
         if allowRemoteHalfClosure {
@@ -158,7 +158,7 @@ final class YamuxStreamChannel: Channel, ChannelCore, @unchecked Sendable {
         pipeline.fireChannelWritabilityChanged()
     }
 
-    /// The stream or the session failed: nothing is to be said to the other side.
+    /// The stream or the session failed: nothing is sent to the other side.
     func fail(_ error: any Error) {
         guard state != .closed else { return }
         tearDown(error, isFailure: true)
@@ -178,7 +178,7 @@ final class YamuxStreamChannel: Channel, ChannelCore, @unchecked Sendable {
         if let id { handler?.gone(id) }
         handler = nil
         for promise in promises { promise.fail(error) }
-        // An initializer's own failure is no news to the pipeline that it left behind.
+        // The error of a failed initializer is not fired into its own pipeline.
         if isFailure, error is YamuxError { pipeline.fireErrorCaught(error) }
         if wasActive { pipeline.fireChannelInactive() }
         eventLoop.assumeIsolated().execute {

@@ -137,7 +137,7 @@ func withSilentServer(_ body: (SilentServer, RPCClient) async throws -> Void) as
 func eventually(_ what: String, _ condition: () async throws -> Bool) async throws {
     let deadline = ContinuousClock.now + .seconds(60)
     while true {
-        // Looked at once more after a deadline that passed while nobody ran us.
+        // Checked once more after a deadline that passed while this test did not run.
         let late = ContinuousClock.now >= deadline
         if try await condition() { return }
         if late {
@@ -373,7 +373,7 @@ func eventually(_ what: String, _ condition: () async throws -> Bool) async thro
         }
     }
 
-    @Test func nobodyListening() async throws {
+    @Test func noServerListening() async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let error = await #expect(throws: DRPCError.self) {
             _ = try await RPCClient.connect(unixPath: "/tmp/no-such-drpc.sock", group: group)

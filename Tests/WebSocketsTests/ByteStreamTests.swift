@@ -186,7 +186,7 @@ import Testing
 
     @Test func backPressureOfOursIsNoDeadPeer() throws {
         try open()
-        // Data that nobody follows with another read().
+        // Data that is not followed by another read().
         try receive(frame(0x82, [1]))
         channel.embeddedEventLoop.advanceTime(by: .seconds(600))
         #expect(channel.isActive && recorder.errors == [])

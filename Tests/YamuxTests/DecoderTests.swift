@@ -58,7 +58,7 @@ import Testing
         var seen = SeenIDs()
         var random = SeededGenerator("seenIDs")
         let edge = 5_000 - YamuxLimits.rememberedIDs + 1
-        // The second 5 is so far back by then that nobody remembers it.
+        // The second 5 is too far back to be remembered.
         let ids: [UInt32] = [5, 1, 3, 1, 3, 5, 5_000, 5, 5_000, 4_999, 4_999, edge, edge, edge - 1, edge - 1]
         let new = ids.map { seen.insert($0) }
         #expect(

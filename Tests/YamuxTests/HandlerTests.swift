@@ -186,7 +186,7 @@ private func rst(_ id: UInt32) -> YamuxHeader { YamuxHeader(.windowUpdate, .rst,
         for _ in 0..<flood - 1 { YamuxHeader(.ping, .syn, stream: 0, length: 9).write(into: &pings) }
         try fixture.channel.writeInbound(pings)
         fixture.channel.pipeline.read()
-        // The next one is the last that is answered while nobody takes the answers.
+        // The next one is the last that is answered while the transport takes no answers.
         _ = try fixture.open()
         try fixture.send(YamuxHeader(.ping, .syn, stream: 0, length: 9))
         #expect(throws: YamuxError(.limit, "")) { try fixture.open() }
@@ -208,7 +208,7 @@ private func rst(_ id: UInt32) -> YamuxHeader { YamuxHeader(.windowUpdate, .rst,
         #expect(fixture.handler.counters.bufferedBytes == 0)
     }
 
-    @Test func streamsThatNobodyWantsAreReset() throws {
+    @Test func unacceptedStreamsAreReset() throws {
         let fixture = try Fixture(.server) { $0.eventLoop.makeFailedFuture(ChannelError.eof) }
         try fixture.send(syn(1))
         #expect(try fixture.sent() == [rst(1)])

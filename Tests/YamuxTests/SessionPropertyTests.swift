@@ -110,7 +110,7 @@ private struct Peer {
                 if Bool.random(using: &random) { try server.read(&client.out, upTo: limit) }
                 if Bool.random(using: &random) { try client.read(&server.out, upTo: limit) }
             }
-            // Now everybody comes to an end.
+            // Now both sides close all streams.
             for _ in 0..<10_000 {
                 for id in client.toAccept where client.session.accept(id) { client.usable.insert(id) }
                 for id in server.toAccept where server.session.accept(id) { server.usable.insert(id) }

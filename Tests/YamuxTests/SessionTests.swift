@@ -149,7 +149,7 @@ private func reset(_ id: UInt32) -> YamuxHeader { YamuxHeader(.windowUpdate, .rs
         #expect(after(&session) { $0.drain() }.isEmpty)
         session.consumed(1, stream: 1)
         #expect(after(&session) { $0.frames() } == [YamuxHeader(.windowUpdate, stream: 1, length: 131_072)])
-        // More than was delivered is nobody's to give.
+        // More than was delivered cannot be consumed.
         session.consumed(1_000_000, stream: 1)
         #expect(after(&session) { $0.frames() } == [YamuxHeader(.windowUpdate, stream: 1, length: 131_072)])
         session.consumed(131_072, stream: 1)
@@ -338,7 +338,7 @@ private func reset(_ id: UInt32) -> YamuxHeader { YamuxHeader(.windowUpdate, .rs
         #expect(session.ended == nil)
         session.pingTimedOut(second)
         #expect(session.ended?.code == .keepAliveTimeout)
-        // Nobody is there to be told.
+        // Without a GoAway: the session has ended.
         #expect(
             after(&session) { $0.drain() } == [
                 .send(YamuxHeader(.ping, .syn, stream: 0, length: 0)), .pong(0),

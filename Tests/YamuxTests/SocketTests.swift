@@ -179,7 +179,7 @@ private final class Source: ChannelInboundHandler {
         try await pair.finish()
     }
 
-    @Test func aStalledReaderHoldsUpNobodyAndBuffersItsWindow() async throws {
+    @Test func aStalledReaderDelaysNoOtherAndBuffersItsWindow() async throws {
         // The server reads nothing on its first stream.
         let first = Mutex<(any Channel)?>(nil)
         let pair = try await Pair { channel in
