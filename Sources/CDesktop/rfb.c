@@ -1,8 +1,8 @@
 // RFC 6143 (RFB 3.8), and for fences, the extended desktop size, the pointer's position and the
-// extended clipboard the RFB community's protocol description (rfbproto). libvncclient shakes
-// hands, buffers and times reads out, and reads what is of no interest here; updates are read here,
-// because it would ask for the next one after each, drops the rectangle with the pointer's position,
-// and copies every pixel twice. The extended clipboard it knows only from 0.9.15 on.
+// extended clipboard the RFB community's protocol description (rfbproto). libvncclient does the
+// handshake, buffers reads, times them out, and handles the messages that we ignore. Updates are read
+// here, because libvncclient requests the next one after each, drops the rectangle with the pointer's
+// position, and copies every pixel twice. It supports the extended clipboard only from 0.9.15 on.
 #define _GNU_SOURCE // ppoll
 #include "include/CDesktop.h"
 #include "libraries.h"
@@ -138,7 +138,7 @@ void wd_rfb_close(struct wd_rfb *rfb) {
     free(rfb);
 }
 
-const struct wd_rfb_state *wd_rfb_told(const struct wd_rfb *rfb) { return &rfb->state; }
+const struct wd_rfb_state *wd_rfb_get_state(const struct wd_rfb *rfb) { return &rfb->state; }
 const char *wd_rfb_why(const struct wd_rfb *rfb) { return rfb->why; }
 bool wd_rfb_buffered(const struct wd_rfb *rfb) { return rfb->client->buffered > 0; }
 void wd_rfb_set_target(struct wd_rfb *rfb, uint8_t *bgrx) { rfb->target = bgrx; }
@@ -162,7 +162,7 @@ bool wd_rfb_request(struct wd_rfb *rfb, bool changed, int x, int y, int width, i
 
 static bool resize(struct wd_rfb *rfb, int width, int height) {
     if (width == 0 || height == 0) {
-        return lost(rfb, "the server told a screen of %d by %d pixels", width, height);
+        return lost(rfb, "the server announced a screen of %d by %d pixels", width, height);
     }
     if (width != rfb->state.width || height != rfb->state.height) {
         rfb->state.width = width;
@@ -183,7 +183,7 @@ static bool read_raw(struct wd_rfb *rfb, int x, int y, int width, int height) {
             return false;
         }
     } else if (width == state->width) {
-        // Whole rows lie together. 8,192 rows at once keep the length in 32 bits.
+        // Whole rows are contiguous. 8,192 rows at once keep the length in 32 bits.
         size_t row = (size_t)width * 4;
         for (int done = 0; done < height;) {
             int some = height - done < 8192 ? height - done : 8192;
@@ -226,7 +226,7 @@ static bool read_update(struct wd_rfb *rfb) {
         case EXTENDED_DESKTOP_SIZE: {
             uint8_t screens[4];
             good = get(rfb, screens, 4) && skip(rfb, 16 * (size_t)screens[0]);
-            // x 1 and y not 0: a client's wish that was refused.
+            // x 1 and y not 0: the server refused a client's SetDesktopSize.
             if (good && !(x == 1 && y != 0)) {
                 good = resize(rfb, width, height);
             }
@@ -268,7 +268,7 @@ static bool read_cut_text(struct wd_rfb *rfb) {
     if (flags & WD_CLIPBOARD_CAPS) {
         rfb->state.clipboard = flags;
     } else if ((flags & WD_CLIPBOARD_REQUEST) && (flags & WD_CLIPBOARD_TEXT)) {
-        rfb->state.clipboard_asks++;
+        rfb->state.clipboard_requests++;
     }
     return true;
 }
@@ -312,13 +312,13 @@ bool wd_rfb_read(struct wd_rfb *rfb) {
     case FENCE:
         return read_fence(rfb);
     default:
-        // Put back what was looked at: bells, colour maps and the like are the library's.
+        // Put the type back: the library handles bells, colour maps and the like.
         rfb->client->bufoutptr--;
         rfb->client->buffered++;
         if (wd_vnc.HandleRFBServerMessage(rfb->client)) {
             return true;
         }
-        return lost(rfb, "the server sent message %d, which nobody knows", type);
+        return lost(rfb, "the server sent a message of unknown type %d", type);
     }
 }
 

@@ -2,8 +2,8 @@ import CDesktop
 import NIOCore
 
 extension ActionResult {
-    /// The JSON of the answer, keys in alphabetical order. The picture is turned into base64 straight
-    /// into the answer's bytes, so that it is copied once.
+    /// The JSON of the answer, keys in alphabetical order. The picture is base64-encoded straight into the
+    /// answer's bytes, so that it is copied once.
     public func json() -> ByteBuffer {
         let picture = screenshot ?? []
         let base64 = (picture.count + 2) / 3 * 4

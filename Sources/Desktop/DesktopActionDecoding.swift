@@ -3,8 +3,7 @@ import FoundationEssentials
 import NIOCore
 
 extension DesktopAction {
-    /// Decodes and checks the body of POST /action. Nothing of it depends on a desktop, so that a
-    /// wrong request starts none.
+    /// Decodes and checks the body of POST /action, without a desktop, so that an invalid request starts none.
     /// - Throws: ``DesktopError`` `.invalid` that names the field and what is wrong with it;
     ///   `.failed` when the library that knows the names of keys is not installed.
     public static func decode(_ body: ByteBuffer) throws(DesktopError) -> DesktopAction {
@@ -34,7 +33,7 @@ extension DesktopAction {
         return action
     }
 
-    /// What the kind of action needs is there, and the text is one that it can do something with.
+    /// Checks that the fields which the kind needs are there, and that the text is usable.
     private func checkNeeds() throws(DesktopError) {
         switch kind {
         case .leftClickDrag where startCoordinate == nil: throw Self.missing("start_coordinate", kind)
@@ -84,7 +83,7 @@ extension DesktopError {
     }
 }
 
-/// The body's JSON as it is, types checked.
+/// The fields of the body; only their types are checked.
 private struct Fields: Decodable {
     var action: String?
     var coordinate: [WholeNumber]?
@@ -104,7 +103,7 @@ private struct Fields: Decodable {
         case scaledWidth = "scaled_width"
         case scaledHeight = "scaled_height"
 
-        /// As a sentence's end.
+        /// For the end of an error's sentence.
         var type: String {
             switch self {
             case .action, .text, .scrollDirection: "a string"
@@ -125,7 +124,7 @@ private struct Fields: Decodable {
         } catch let DecodingError.typeMismatch(_, context), let DecodingError.valueNotFound(_, context),
             let DecodingError.dataCorrupted(context)
         {
-            // A field of a type that it must not have, at whatever depth; else no JSON object at all.
+            // A field has a wrong type, at any depth; without a key the body is no JSON object.
             guard let key = context.codingPath.first.flatMap({ CodingKeys(stringValue: $0.stringValue) }) else {
                 throw .invalid(invalid, detail: context.debugDescription)
             }

@@ -16,7 +16,7 @@ public struct DesktopSize: Sendable, Equatable {
     }
 }
 
-/// What an action answers (spec: virtual desktop, actions).
+/// The answer to an action (spec: virtual desktop, actions).
 public struct ActionResult: Sendable, Equatable {
     public var output: String?
     /// A PNG, not yet base64.
@@ -31,31 +31,31 @@ public struct ActionResult: Sendable, Equatable {
     }
 }
 
-/// Drives one desktop. The session makes one for each desktop that it starts or adopts; routes hand
-/// it actions. Implemented over RFB; everything happens in the order of the calls.
+/// Drives one desktop. The session makes one for each desktop that it starts or adopts, and passes actions on to
+/// it, which are performed in the order of the calls.
 public protocol DesktopDriver: Sendable {
     /// The framebuffer's present size.
     var size: DesktopSize { get }
-    /// Whether the connection stands. Turns false at once when the server goes away.
+    /// Whether the connection is up. False as soon as the server closes it.
     var isAlive: Bool { get }
 
-    /// Performs one action that was validated before; `wait` and `open` never come here.
-    /// Cancelled, it releases what it pressed and throws.
-    /// - Throws: ``DesktopError``: `.connectionLost` when the server is gone or answers no more,
+    /// Performs one validated action, never `wait` or `open`. When it is cancelled it releases what it pressed
+    /// and throws.
+    /// - Throws: ``DesktopError``: `.connectionLost` when the server is gone or does not answer,
     ///   `.invalid` for a key that does not exist.
     func perform(_ action: DesktopAction) async throws -> ActionResult
 
-    /// Asks the server something and waits for the answer, at most as long as given.
+    /// Sends the server a request and waits for the answer, at most for the budget.
     /// - Throws: ``DesktopError`` `.connectionLost` when it does not answer.
     func probe(within budget: Duration) async throws
 
-    /// A bridged viewer moved the pointer: the position has to be asked for again.
+    /// A bridged viewer moved the pointer: its position has to be queried again.
     func pointerMovedByViewer()
 
-    /// A bridged viewer is gone; whatever button it held is released by the server's side of us.
+    /// A bridged viewer disconnected; buttons that it held are released.
     func viewerLeft(heldButtons: Bool) async
 
-    /// Lets go of every button and key that is held.
+    /// Releases every held button and key.
     func releaseAll() async
 
     /// Ends the connection and its thread; calls in flight throw. Any number of times.

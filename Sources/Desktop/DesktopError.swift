@@ -1,17 +1,17 @@
-/// What the desktop refuses or could not do, and why. Equal when the codes are.
+/// Why the desktop refused or failed something. Two errors are equal when their codes are.
 public struct DesktopError: Error, Sendable, Equatable {
     public enum Code: Sendable, Equatable {
         /// The request itself is wrong: 400.
         case invalid
-        /// Nothing of that name is there: 404.
+        /// There is nothing of that name: 404.
         case notFound
-        /// What was recorded is larger than may be sent: 413.
+        /// The recording is larger than may be sent: 413.
         case tooLarge
-        /// A limit on how many at once: 429.
+        /// A limit on how many may run or wait at once: 429.
         case tooMany
         /// The desktop, or a program that it needs, failed: 500.
         case failed
-        /// The connection to the VNC server is gone, so that a new desktop has to be found: 500.
+        /// The connection to the VNC server is lost, so that a new desktop has to be started: 500.
         case connectionLost
         /// Shutdown has begun: 503.
         case shuttingDown
@@ -20,7 +20,7 @@ public struct DesktopError: Error, Sendable, Equatable {
     public var code: Code
     /// One sentence, for the client.
     public var message: String
-    /// More for a person, where there is more to say; never a secret.
+    /// More for a person; never a secret.
     public var detail: String?
     public var cause: (any Error)?
 

@@ -1,7 +1,7 @@
-/// Coordinates of a caller's space and of the framebuffer, pixel centres on pixel centres.
+/// Maps between a caller's coordinates and the framebuffer's, pixel centre to pixel centre.
 enum DesktopGeometry {
     /// c → round((c + 0.5) · native / declared − 0.5), clamped to 0...native − 1; with equal sides only
-    /// clamped. The way back is the same with the sides changed over.
+    /// clamped. The reverse mapping is the same with the sides swapped.
     /// - Parameters:
     ///   - value: any number.
     ///   - declared: pixels of the side that `value` counts in, at least 1.
@@ -9,7 +9,7 @@ enum DesktopGeometry {
     static func map(_ value: Int, from declared: Int, to native: Int) -> Int {
         guard declared != native else { return min(max(value, 0), native - 1) }
         let mapped = (Double(value) + 0.5) * Double(native) / Double(declared) - 0.5
-        // Clamped while it is a Double: it may be beyond every Int.
+        // Clamped as a Double: it may not fit in an Int.
         return Int(min(max(mapped.rounded(), 0), Double(native - 1)))
     }
 

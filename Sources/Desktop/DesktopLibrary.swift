@@ -23,7 +23,7 @@ enum DesktopLibrary: Sendable, CaseIterable {
         }
     }
 
-    /// Any thread, any number of times; quick once it is loaded.
+    /// From any thread, any number of times; fast once it is loaded.
     /// - Throws: ``DesktopError`` `.failed`, naming the package, when it is not installed.
     func load() throws(DesktopError) {
         var why = [CChar](repeating: 0, count: 256)

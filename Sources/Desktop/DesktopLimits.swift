@@ -12,7 +12,7 @@ public enum DesktopLimits {
     public static let recordingBytes = 100 << 20
     /// Bytes of a thumbnail; a larger one is left out.
     public static let thumbnailBytes = 10 << 20
-    /// How long a recording goes on without any action.
+    /// How long a recording goes on without an action.
     public static let recordingIdle = Duration.seconds(600)
     /// Between SIGINT and SIGKILL for a recorder.
     public static let recordingStop = Duration.seconds(15)
@@ -20,8 +20,8 @@ public enum DesktopLimits {
     public static let shutdownRecordings = Duration.seconds(3)
     /// How long a stopped recording's files are kept.
     public static let recordingRetention = Duration.seconds(3_600)
-    /// Distinct characters outside the keyboard layout in one life of a desktop that are typed as
-    /// keys; further ones go through the clipboard. The X server has this many spare keycodes.
+    /// Distinct characters outside the keyboard layout that one desktop types as keys; further ones go
+    /// through the clipboard. The X server has this many spare keycodes.
     public static let spareKeycodes = 19
     /// Clicks of the wheel in one action; more is refused.
     public static let scrollAmount = 1_000
@@ -33,9 +33,9 @@ public enum DesktopLimits {
     public static let pasteBytes = 16 << 10
     /// How long a program may take to fetch what is pasted.
     public static let pasteBudget = Duration.seconds(5)
-    /// What a program gets to paste in when nothing tells that it has.
+    /// How long a program gets to paste where there is no signal that it has.
     public static let blindPaste = Duration.milliseconds(500)
-    /// How long the VNC server may take to answer, whatever it is asked; then the connection is lost.
+    /// How long the VNC server may take to answer a request; then the connection counts as lost.
     public static let answerBudget = Duration.seconds(10)
     /// From the first connection attempt to a server that answers.
     public static let connectBudget = Duration.seconds(10)
@@ -43,21 +43,21 @@ public enum DesktopLimits {
     public static let helperBudget = Duration.seconds(10)
     /// How long a subcommand of portabledesktop may take, and the bytes it may print.
     public static let programBudget = Duration.seconds(10)
-    /// What it gets on top for each character that it types: at its pace of 12 ms a slow machine has nothing left.
+    /// Added for each character that it types, at 12 ms each on a fast machine.
     public static let programPerCharacter = Duration.milliseconds(100)
     public static let programOutputBytes = 64 << 20
-    /// Characters that it is told to type at once, at about 12 ms each, and steps of the wheel, at 100 ms each.
+    /// Characters that one subcommand types, at about 12 ms each, and steps of the wheel, at 100 ms each.
     public static let programTypes = 200
     public static let programScrolls = 20
-    /// How long closing waits for the server to take the release of held keys and buttons.
+    /// How long closing waits until the server has processed the release of held keys and buttons.
     public static let releaseBudget = Duration.seconds(1)
     /// Actions that wait for their turn; a further one is 429.
     public static let queuedActions = 256
     /// Pixels of a desktop of which a screenshot is taken (four bytes each while it is made).
     public static let screenshotPixels = 64 << 20
-    /// Keys or clicks that are sent before the server is asked whether it is done.
+    /// Keys or clicks that are sent before we wait until the server has processed them.
     public static let eventsAtOnce = 64
-    /// Steps of a drag and the time between them: programs want to see it happen.
+    /// Steps of a drag and the time between them: programs ignore a drag without movement.
     public static let dragSteps = 12
     public static let dragStep = Duration.milliseconds(8)
     /// How long a key is held before it repeats, and the time between repeats (30 Hz).

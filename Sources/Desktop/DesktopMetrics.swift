@@ -1,6 +1,6 @@
 import AgentCore
 
-/// The desktop's metrics: its life, its viewers and the actions.
+/// The desktop's metrics: starts and losses, viewers, and actions.
 struct DesktopMetrics: Sendable {
     enum Start: String { case started, adopted, failed }
 

@@ -38,13 +38,13 @@ struct KeyCombination: Sendable, Equatable {
         self.keysyms = pressed
     }
 
-    /// Apart at `+`, which is a key itself where nothing else can be meant: `+`, `ctrl++`.
+    /// Splits at `+`. Where a name is missing, as in `+` and `ctrl++`, the `+` is the key itself.
     private static func split(_ text: String) -> [String] {
         var parts: [String] = []
         var part = ""
         var rest = Substring(text)
         while let character = rest.popFirst() {
-            // `+` at the start of a part is the key; `ctrl+` has an empty last part.
+            // `+` at the start of a part is the key; `ctrl+` has an empty last part, which is refused.
             if character == "+", !part.isEmpty {
                 parts.append(part)
                 part = ""
@@ -54,7 +54,7 @@ struct KeyCombination: Sendable, Equatable {
             }
         }
         if !part.isEmpty || parts.isEmpty { parts.append(part) }
-        // Blanks around a name are no part of it; a blank alone is the space bar.
+        // Spaces around a name are trimmed; a space alone is the space bar.
         return parts.map { part in
             guard part.unicodeScalars.count > 1 else { return part }
             var trimmed = Substring(part)
@@ -70,16 +70,14 @@ struct KeyCombination: Sendable, Equatable {
         let scalars = name.unicodeScalars
         if let scalar = scalars.first, scalars.count == 1 { return Keysym.of(scalar) }
         try DesktopLibrary.xkbCommon.load()
-        let keysym =
-            valid(wd_keysym_from_name(name, false)) ?? aliases[name.lowercased()]
+        return valid(wd_keysym_from_name(name, false)) ?? aliases[name.lowercased()]
             ?? valid(wd_keysym_from_name(name, true))
-        return keysym
     }
 
-    /// Not NoSymbol and not VoidSymbol, which are names of no key.
+    /// nil for NoSymbol and VoidSymbol, which no key has.
     private static func valid(_ keysym: UInt32) -> UInt32? { keysym == 0 || keysym == 0xff_ffff ? nil : keysym }
 
-    /// In lower case; xkbcommon finds the other names of X in any case.
+    /// In lower case. Other names of X are found in any case by xkbcommon.
     private static let aliases: [String: UInt32] = [
         "ctrl": 0xffe3, "control": 0xffe3, "shift": Keysym.shift,
         "alt": 0xffe9, "option": 0xffe9, "altgr": 0xfe03,
@@ -118,18 +116,18 @@ enum Keysym {
         }
     }
 
-    /// The character that the keysym is, if it is written like one.
+    /// The character of a keysym that stands for one.
     static func scalar(_ keysym: UInt32) -> Unicode.Scalar? {
         switch keysym {
         case 0x20...0x7e, 0xa0...0xff: Unicode.Scalar(keysym)
         case 0x0100_0100...0x0110_ffff: Unicode.Scalar(keysym - 0x0100_0000)
-        // The older numbers of Cyrillic, Greek and so on, which only names lead to.
-        case 0x100..<0xfd00: old(keysym)
+        // The legacy keysyms of Cyrillic, Greek and so on, which only a name produces.
+        case 0x100..<0xfd00: legacy(keysym)
         default: nil
         }
     }
 
-    private static func old(_ keysym: UInt32) -> Unicode.Scalar? {
+    private static func legacy(_ keysym: UInt32) -> Unicode.Scalar? {
         guard (try? DesktopLibrary.xkbCommon.load()) != nil else { return nil }
         let value = wd_keysym_to_scalar(keysym)
         return value == 0 ? nil : Unicode.Scalar(value)
@@ -137,7 +135,7 @@ enum Keysym {
 
     static func isShift(_ keysym: UInt32) -> Bool { keysym == shift || keysym == shift + 1 }
 
-    /// Whether Shift belongs to it: letters alone, symbols find their own level.
+    /// Whether it needs Shift. Only letters do: the server presses Shift for symbols itself.
     static func isUppercase(_ keysym: UInt32) -> Bool { scalar(keysym).map(isUppercase) ?? false }
 
     static func isUppercase(_ scalar: Unicode.Scalar) -> Bool {
@@ -146,7 +144,7 @@ enum Keysym {
         return lower.count == 1 && lower.first != scalar
     }
 
-    /// What the key gives with Shift; itself when Shift changes nothing.
+    /// The keysym of the key with Shift; the same when Shift changes nothing.
     static func shifted(_ keysym: UInt32) -> UInt32 {
         if let symbol = shiftedSymbols[keysym] { return symbol }
         guard let scalar = scalar(keysym), scalar.properties.isLowercase else { return keysym }

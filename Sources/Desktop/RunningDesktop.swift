@@ -4,7 +4,7 @@ public struct RunningDesktop: Sendable {
     public var display: String
     /// Where its VNC server listens: what a bridged viewer is connected to.
     public var endpoint: RFBEndpoint
-    /// The TCP port that the program told.
+    /// The TCP port that the program reported.
     public var vncPort: Int
     /// Seconds since 1970 when it came up.
     public var since: Int64
@@ -21,9 +21,9 @@ public struct RunningDesktop: Sendable {
     }
 }
 
-/// Whoever keeps the desktop.
+/// Provides the desktop; implemented by ``DesktopSession``.
 public protocol DesktopProvider: Sendable {
-    /// The running desktop, which is started when there is none. First uses at once start one.
+    /// The running desktop, which is started when there is none. Simultaneous first uses share one start.
     /// - Throws: ``DesktopError``.
     func desktop() async throws -> RunningDesktop
 

@@ -1,12 +1,12 @@
 /// A key that is pressed and released.
 struct KeyStroke: Sendable, Equatable {
     var keysym: UInt32
-    /// Shift is held meanwhile.
+    /// Whether Shift is held meanwhile.
     var shift: Bool
 }
 
-/// How a text gets onto the desktop: as keys where the keyboard has them, through the clipboard where
-/// it does not and has no free code left to learn them.
+/// How a text is typed: as keys where the keyboard has them or has a spare keycode for them, and through the
+/// clipboard otherwise.
 struct TextPlan: Sendable, Equatable {
     enum Step: Sendable, Equatable {
         case keys([KeyStroke])
@@ -16,17 +16,17 @@ struct TextPlan: Sendable, Equatable {
 
     /// In order; together they are the text, every character once.
     private(set) var steps: [Step] = []
-    /// Keysyms that the keyboard has to learn for this.
+    /// Keysyms that take a spare keycode.
     private(set) var learnt: Set<UInt32> = []
 
     /// - Parameters:
-    ///   - known: keysyms outside the layout that the keyboard learnt before.
-    ///   - spare: how many more it can learn.
+    ///   - known: keysyms outside the layout that have a keycode already.
+    ///   - spare: how many more keycodes are free.
     init(_ text: String, known: Set<UInt32> = [], spare: Int = DesktopLimits.spareKeycodes) {
         var keys = Set<UInt32>()
         var line: [Unicode.Scalar] = []
         var previous: Unicode.Scalar?
-        // The first characters that the keyboard can still learn are learnt.
+        // The first new characters get the spare keycodes.
         for scalar in text.unicodeScalars where !Self.isOnLayout(scalar) {
             guard let keysym = Keysym.of(scalar) else { continue }
             if known.contains(keysym) {
@@ -54,14 +54,14 @@ struct TextPlan: Sendable, Equatable {
         add(line, keys)
     }
 
-    /// The layout of an X server without a configured keyboard (us); others have these, too.
+    /// The layout of an X server without a configured keyboard (us); other layouts have these characters, too.
     static func isOnLayout(_ scalar: Unicode.Scalar) -> Bool { scalar.value <= 0x7f }
 
     private mutating func add(_ line: [Unicode.Scalar], _ keys: Set<UInt32>) {
         func isKey(_ scalar: Unicode.Scalar) -> Bool {
             Self.isOnLayout(scalar) || Keysym.of(scalar).map(keys.contains) ?? false
         }
-        // From the first to the last character that is no key, so that a sentence is pasted once.
+        // From the first to the last character without a key, so that a sentence is pasted at once.
         let first = line.firstIndex { !isKey($0) } ?? line.endIndex
         let last = line.lastIndex { !isKey($0) } ?? first
         for scalar in line[..<first] { add(Self.stroke(scalar)) }
@@ -85,7 +85,7 @@ struct TextPlan: Sendable, Equatable {
     private mutating func add(_ stroke: KeyStroke?) {
         guard let stroke else { return }
         if case .keys(var strokes) = steps.last {
-            // Taken out first, so that the array is grown in place.
+            // Removed first, so that the array is not copied when it grows.
             steps.removeLast()
             strokes.append(stroke)
             steps.append(.keys(strokes))
@@ -95,7 +95,7 @@ struct TextPlan: Sendable, Equatable {
     }
 
     private static func stroke(_ scalar: Unicode.Scalar) -> KeyStroke? {
-        // Symbols find their own level; a bare uppercase letter would leave Caps Lock on.
+        // The server presses Shift for symbols itself; a bare uppercase letter would leave Caps Lock on.
         Keysym.of(scalar).map { KeyStroke(keysym: $0, shift: Keysym.isUppercase(scalar)) }
     }
 }

@@ -214,8 +214,8 @@ final class FakeVNC: Sendable {
     }
 }
 
-/// Notes what it is told.
-final class NotingDriver: DesktopDriver {
+/// Records the calls of a bridge.
+final class RecordingDriver: DesktopDriver {
     let left = Mutex<[Bool]>([])
     let moves = Atomic<Int>(0)
     var size: DesktopSize { DesktopSize(width: 1, height: 1) }

@@ -31,13 +31,13 @@ import Testing
         }
     }
 
-    @Test func aStalledViewerSlowsNobody() async throws {
+    @Test func aStalledViewerSlowsNoOther() async throws {
         try await withServer(SessionWorld()) { server in
             let frame = 640 * 480 * 4
             let stalled = try await server.blocking { server in
                 let viewer = try TestViewer(try server.connect())
                 let rfb = try RawRFB(viewer)
-                // 200 pictures that nobody reads.
+                // 200 pictures that this viewer never reads.
                 try rfb.requestFrames(200)
                 return rfb
             }
@@ -63,7 +63,7 @@ import Testing
     @Test func messagesHaveNoLimit() async throws {
         let world = try SessionWorld()
         let fake = try FakeVNC(world.directory)
-        try await withServer(world, endpoint: .unix(fake.path), driver: NotingDriver()) { server in
+        try await withServer(world, endpoint: .unix(fake.path), driver: RecordingDriver()) { server in
             let count = 9 << 20
             let cut = [6, 0, 0, 0] + [count >> 24, count >> 16, count >> 8, count].map { UInt8($0 & 255) }
             async let received = server.blocking { _ in
@@ -88,7 +88,7 @@ import Testing
     func aViewerThatVanishesLetsGoOfItsButton(inOrder: Bool) async throws {
         let world = try SessionWorld()
         let fake = try FakeVNC(world.directory)
-        let driver = NotingDriver()
+        let driver = RecordingDriver()
         try await withServer(world, endpoint: .unix(fake.path), driver: driver) { server in
             async let received = server.blocking { _ in
                 let descriptor = fake.accept()
@@ -102,7 +102,7 @@ import Testing
                 if inOrder { try viewer.close() }
             }
             #expect(try await received == sent + RFBClientInspectorTests.pointer(0, 300, 200))
-            try await eventually("the driver is told") { driver.left.withLock { $0 } == [true] }
+            try await eventually("the driver is notified") { driver.left.withLock { $0 } == [true] }
             #expect(driver.moves.load(ordering: .relaxed) == 1)
             await server.world.session.hub.settled()
         }
@@ -136,7 +136,7 @@ import Testing
     @Test func theEndOfTheServerIsTold() async throws {
         let world = try SessionWorld()
         let fake = try FakeVNC(world.directory)
-        try await withServer(world, endpoint: .unix(fake.path), driver: NotingDriver()) { server in
+        try await withServer(world, endpoint: .unix(fake.path), driver: RecordingDriver()) { server in
             try await server.blocking { server in
                 let viewer = try TestViewer(try server.connect(), path: "/fake")
                 let descriptor = fake.accept()
@@ -163,7 +163,7 @@ import Testing
                 let viewer = try TestViewer(try server.connect(), path: "/fake")
                 #expect(try viewer.readClose() == 1011)
             }
-            try await eventually("nobody is left") { server.world.session.hub.count == 0 }
+            try await eventually("no viewer is left") { server.world.session.hub.count == 0 }
         }
     }
 
@@ -188,7 +188,7 @@ import Testing
     }
 
     @Test func manyViewersLeaveNothingBehind() async throws {
-        // In a process of its own, where nobody else opens anything.
+        // In a process of its own, where nothing else opens descriptors.
         await #expect(processExitsWith: .success) {
             try await withServer(SessionWorld()) { server in
                 _ = try await server.world.session.desktop()

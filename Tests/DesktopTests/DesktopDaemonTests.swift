@@ -95,8 +95,9 @@ import Testing
         let view = try CommandResult.ofAgent("desktop", "view", "--no-open", "--http-socket", daemon.socket)
         #expect(
             view.output == "http://127.0.0.1:\(daemon.port)/api/v0/desktop/viewer?token=\(daemon.token)\n", "\(view)")
-        let nobody = try CommandResult.ofAgent("desktop", "start", "--http-socket", "\(directory.path)/none")
-        #expect(nobody.code == 1 && nobody.errors.contains("cannot reach the agent at \(directory.path)/none"))
+        let unreachable = try CommandResult.ofAgent("desktop", "start", "--http-socket", "\(directory.path)/none")
+        #expect(
+            unreachable.code == 1 && unreachable.errors.contains("cannot reach the agent at \(directory.path)/none"))
         let half = try CommandResult.ofAgent("desktop", "screenshot", "--width", "3", file)
         #expect(half.code == 2, "\(half)")
         #expect(try await daemon.stop() == 0)

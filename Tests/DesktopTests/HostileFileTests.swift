@@ -93,7 +93,7 @@ enum Obstacle: String, CaseIterable, Sendable {
             do {
                 try await eventually("start and shutdown", within: .seconds(120)) { isOver.load(ordering: .relaxed) }
             } catch {
-                // Whoever reads it gets its end.
+                // Unblocks a thread that reads the pipe.
                 for path in locks { close(open(path, O_WRONLY | O_NONBLOCK)) }
                 throw error
             }

@@ -41,17 +41,17 @@ import Testing
     }
 
     @Test func whatAProgramPrints() {
-        let told = Atomic(0)
-        let output = ProgramOutput(limit: 100) { told.add(1, ordering: .relaxed) }
+        let calls = Atomic(0)
+        let output = ProgramOutput(limit: 100) { calls.add(1, ordering: .relaxed) }
         func print(_ count: Int) {
             [UInt8](repeating: 65, count: count).withUnsafeBytes { output.appendOutput($0) }
         }
         print(99)
         print(1)
-        #expect(output.output.count == 100 && told.load(ordering: .relaxed) == 0)
+        #expect(output.output.count == 100 && calls.load(ordering: .relaxed) == 0)
         print(1)
         print(1_000_000)
-        #expect(output.output.count == 101 && told.load(ordering: .relaxed) == 1, "told once, no more kept")
+        #expect(output.output.count == 101 && calls.load(ordering: .relaxed) == 1, "reported once, no more kept")
         output.close()
         print(1)
         #expect(output.output == [])

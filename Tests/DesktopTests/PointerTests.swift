@@ -144,7 +144,7 @@ import Testing
 
     @Test func followsWhatMovesThePointer() async throws {
         try await withDesktop(commands: true) { xvnc, driver in
-            // Nobody told where it is at first.
+            // The server has not reported a position yet.
             try xvnc.run("xdotool", "mousemove", "77", "88")
             let first = try await driver.perform(#"{"action":"cursor_position"}"#)
             #expect(first.output == "x=77,y=88")
@@ -185,8 +185,8 @@ import Testing
         }
     }
 
-    /// Nobody can tell where the pointer is: what is held is let go of all the same.
-    @Test func letsGoWithoutKnowingWhere() async throws {
+    /// The pointer's position is unknown: buttons are released nevertheless.
+    @Test func releasesButtonsAtAnUnknownPosition() async throws {
         try await withDesktop { xvnc, driver in
             let window = try await xvnc.events()
             var viewer: RawConnection? = try RawViewer.connect(xvnc.socket)

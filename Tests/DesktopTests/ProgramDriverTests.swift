@@ -6,7 +6,7 @@ import Testing
 
 @testable import Desktop
 
-/// A desktop whose VNC server nobody can use, driven through portabledesktop's own subcommands.
+/// A desktop whose VNC server the RFB driver cannot use, driven through portabledesktop's own subcommands.
 @Suite(.timeLimit(.minutes(15))) struct ProgramDriverTests {
     /// The real RFB driver, in front of a server that wants a password.
     private static func world(
@@ -26,7 +26,7 @@ import Testing
             let desktop = try await world.session.desktop()
             try await withTaskExecutorPreference(BlockingExecutor.shared) {
                 let display = try Xvnc(on: desktop.display)
-                // A key that nobody lets go of in time repeats.
+                // Otherwise a key that is released late repeats.
                 try display.run("xset", "r", "off")
                 try await body(world, display)
             }
@@ -232,7 +232,7 @@ import Testing
         try await eventuallyNothingLeft(of: world)
     }
 
-    @Test func aLineBeforeTheAnswerHurtsNobody() async throws {
+    @Test func aLineBeforeTheAnswerIsIgnored() async throws {
         try await withWorld(Self.world(["PORTABLEDESKTOP_SUBFAULT": "cursor=noisy"])) { world in
             _ = try await world.session.perform(try action(#"{"action":"mouse_move","coordinate":[3,4]}"#))
             #expect(try await world.session.perform(DesktopAction(.cursorPosition)).output == "x=3,y=4")
@@ -266,7 +266,7 @@ import Testing
             kill(old, SIGSTOP)
             _ = try await world.session.desktop()
             #expect(!ProcFS.runs(old) && world.calls("up") == 2)
-            #expect(world.log.text.contains("why=it answers no more"))
+            #expect(world.log.text.contains("why=it does not answer"))
         }
         try await eventuallyNothingLeft(of: world)
     }

@@ -89,7 +89,7 @@ import Testing
         }
     }
 
-    @Test func aSlowStopHoldsUpNobody() async throws {
+    @Test func aSlowStopDelaysNoOther() async throws {
         let clock = ManualClock()
         try await withWorld(clock: clock) { world, _ in
             try world.script("ffmpeg", Self.stubborn)
@@ -250,7 +250,7 @@ func withWorld(
         await world.end()
         isOver.store(true, ordering: .relaxed)
     }
-    // A test that failed leaves recorders for whose end nobody else moves the clock.
+    // A failed test leaves recorders whose end waits for the clock.
     try await eventually("the end") {
         _ = (clock as? ManualClock)?.advanceToNext()
         return isOver.load(ordering: .relaxed)

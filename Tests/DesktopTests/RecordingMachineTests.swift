@@ -21,13 +21,13 @@ import Testing
 
     @Test func aWholeLife() {
         var machine = machine("checking")
-        #expect(machine.checked(isWhole: true) == .end(.finished))
+        #expect(machine.checked(isComplete: true) == .end(.finished))
         #expect(!machine.endedByItself && !machine.wasKilled && machine.isOver && !machine.isActive)
     }
 
     @Test func anUnfinishedVideoIsCorrupted() {
         var machine = machine("checking")
-        #expect(machine.checked(isWhole: false) == .end(.corrupted))
+        #expect(machine.checked(isComplete: false) == .end(.corrupted))
     }
 
     @Test func aKilledRecorderIsCorruptedWhateverItLeft() {
@@ -51,7 +51,7 @@ import Testing
         #expect(machine.exited(isLast: true) == .check)
         #expect(machine.endedByItself)
         #expect(machine.stop() == .none)
-        #expect(machine.checked(isWhole: true) == .end(.finished))
+        #expect(machine.checked(isComplete: true) == .end(.finished))
     }
 
     @Test func theNextRecorderIsTriedUntilOneBegins() {
@@ -103,7 +103,7 @@ import Testing
         for phase in ["running", "stopping", "checking"] {
             var machine = machine(phase)
             #expect(machine.giveUp() == .end(.corrupted))
-            #expect(machine.checked(isWhole: true) == .none)
+            #expect(machine.checked(isComplete: true) == .none)
         }
     }
 
@@ -119,7 +119,7 @@ import Testing
             ("desktopReady", { $0.desktopReady() }), ("launched", { $0.launched() }),
             ("launchFailed", { $0.launchFailed(isLast: true) }), ("firstFrame", { $0.firstFrame() }),
             ("startTimedOut", { $0.startTimedOut() }), ("stopTimedOut", { $0.stopTimedOut() }),
-            ("exited", { $0.exited(isLast: true) }), ("checked", { $0.checked(isWhole: true) }),
+            ("exited", { $0.exited(isLast: true) }), ("checked", { $0.checked(isComplete: true) }),
             ("cannotBegin", { $0.cannotBegin() }), ("stop", { $0.stop() }),
         ]
         let fitting: [String: Set<String>] = [
@@ -127,7 +127,7 @@ import Testing
             "launching": ["launched", "launchFailed", "cannotBegin", "stop"],
             "starting": ["firstFrame", "startTimedOut", "exited", "stop"],
             "running": ["exited", "stop"],
-            // A start that ends after the stop has its recorder told once more.
+            // A recorder whose launch ends after the stop gets SIGINT then.
             "stopping": ["stopTimedOut", "exited", "launched", "launchFailed"],
             "checking": ["checked"],
         ]

@@ -152,7 +152,7 @@ import Testing
             try createDirectories(old, mode: 0o700)
             try Data("old".utf8).write(to: URL(fileURLWithPath: "\(old)/video.mp4"))
             symlink("/etc", "\(old)/link")
-            // The first start does it where nobody did.
+            // The first start removes them at the latest.
             let id = UUID()
             try await world.manager.start(id)
             #expect(world.kept == ["\(id.lowercased)-1"])

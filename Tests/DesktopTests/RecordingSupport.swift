@@ -116,7 +116,7 @@ final class RecordingWorld: Sendable {
             environment: EnvironmentBuilder(base: ["PATH": path ?? "\(bin):/usr/bin:/bin", "HOME": directory.path]),
             fallback: fallback)
         configuration.limits = limits
-        // Real time also passes while nobody runs the recorder.
+        // Real time also passes while the recorder is not scheduled.
         if !isManual { configuration.limits.start = .seconds(120) }
         manager = RecordingManager(
             configuration: configuration,

@@ -59,7 +59,7 @@ import Testing
             let directory = try #require(world.kept.first)
             let probed = try await offPool { try Probed("\(world.recordings)/\(directory)/video.mp4") }
             // 30 frames a second, of which one in 20 is kept; a busy machine grabs fewer. Seconds in which
-            // nobody ran us are recorded, too.
+            // this test did not run are recorded, too.
             let expected = whole / Duration.seconds(1) * 30 / 20
             #expect(Double(probed.frames) <= expected * 1.3 + 3, "\(probed.frames) frames")
             #expect(probed.frames >= 1, "\(probed.frames) frames")
@@ -147,7 +147,7 @@ import Testing
             }
             #expect(world.counter("agent_desktop_recordings_failed_total{reason=\"died\"}") == 1)
             #expect(world.log.text.contains("a recorder ended by itself"))
-            try await eventually("what cannot be used takes no space") { world.kept.isEmpty }
+            try await eventually("a corrupted recording takes no space") { world.kept.isEmpty }
             try await world.manager.start(id)
             #expect(try await world.manager.stop(id).videoBytes > 0)
         }
@@ -166,7 +166,7 @@ import Testing
         unlink("/tmp/.X11-unix/X\(display.display.dropFirst())")
     }
 
-    @Test func nobodyActingEndsItAfterTenMinutes() async throws {
+    @Test func tenMinutesWithoutAnActionEndIt() async throws {
         let clock = ManualClock()
         try await withWorld(clock: clock) { world, _ in
             let id = UUID()
@@ -198,7 +198,7 @@ import Testing
     }
 
     @Test func shutdownFinishesAll() async throws {
-        // Enough for a recorder on a busy machine; whoever takes longer than the limit is killed.
+        // Enough for a recorder on a busy machine; one that takes longer than the limit is killed.
         var limits = RecordingLimits()
         limits.shutdown = .seconds(60)
         try await withWorld(limits: limits) { world, display in

@@ -57,8 +57,8 @@ import Testing
         }
     }
 
-    /// A picture that nobody waits for any more leaves a request without its answer: that must not pass for the
-    /// answer to the next one.
+    /// A cancelled screenshot leaves a request whose answer is outstanding: it must not be taken for the answer to the
+    /// next one.
     @Test func anInterruptedPictureLeavesTheNextOneAlone() async throws {
         try await withDesktop { xvnc, driver in
             let directory = try TemporaryDirectory()

@@ -48,7 +48,7 @@ import Testing
         #expect(await Self.failure { try await world.session.desktop() }?.code == .shuttingDown)
     }
 
-    @Test func nobodyElseCanReachIt() async throws {
+    @Test func otherMachinesCannotReachIt() async throws {
         try await withWorld(SessionWorld()) { world in
             let desktop = try await world.session.desktop()
             let xvnc = try world.xvnc()
@@ -224,7 +224,7 @@ import Testing
         try await eventuallyNothingLeft(of: world)
     }
 
-    /// Nor does it leave its display's socket, when nobody takes the number again.
+    /// Nor does it leave its display's socket, when no other server takes the number.
     @Test func aKilledServerLeavesNoSocket() async throws {
         let world = try SessionWorld()
         try await withWorld(world) { world in
@@ -249,7 +249,7 @@ import Testing
             }
             #expect(displays.count == 1 && world.calls("up") == 2)
             #expect(!ProcFS.runs(old))
-            #expect(world.log.text.contains("why=it answers no more"))
+            #expect(world.log.text.contains("why=it does not answer"))
         }
         try await eventuallyNothingLeft(of: world)
     }
@@ -289,7 +289,7 @@ import Testing
     @Test func theEndOfTheWindowManagerIsWorthKnowing() async throws {
         try await withWorld(SessionWorld()) { world in
             _ = try await world.session.desktop()
-            // A process is told of before it is the window manager.
+            // The process is reported before it has executed openbox.
             var found: pid_t?
             try await eventually("a window manager") {
                 found = world.processes().first { ProcFS.text("/proc/\($0)/comm").hasPrefix("openbox") }
@@ -302,87 +302,6 @@ import Testing
             let report = try #require(world.session.health)
             #expect(report.text.contains("openbox") && !report.degrades)
         }
-    }
-
-    // MARK: Lives of the agent
-
-    @Test func aDesktopOfAnEarlierLifeIsAdopted() async throws {
-        let first = try SessionWorld()
-        let desktop = try await first.session.desktop()
-        await first.abandon()
-        let second = try SessionWorld(directory: first.directory)
-        try await withWorld(second) { world in
-            let adopted = try await world.session.desktop()
-            #expect(adopted.display == desktop.display && adopted.since == desktop.since)
-            #expect(adopted.endpoint == desktop.endpoint && adopted.vncPort == desktop.vncPort)
-            #expect(world.calls("up") == 1)
-            _ = try await world.session.perform(Self.click)
-            #expect(world.log.text.contains("adopted the desktop"))
-            #expect(world.metrics.render().contains(#"agent_desktop_starts_total{result="adopted"} 1"#))
-        }
-        try await eventuallyNothingLeft(of: second)
-    }
-
-    @Test(arguments: [SIGKILL, SIGSTOP])
-    func oneThatAnswersNoMoreIsCleanedUp(signal: CInt) async throws {
-        let first = try SessionWorld()
-        _ = try await first.session.desktop()
-        let old = try first.xvnc()
-        await first.abandon()
-        kill(old, signal)
-        var limits = SessionWorld.patientLimits
-        limits.adoption = .seconds(1)
-        limits.stopGrace = .milliseconds(500)
-        let second = try SessionWorld(directory: first.directory, limits: limits)
-        try await withWorld(second) { world in
-            _ = try await world.session.desktop()
-            #expect(world.calls("up") == 2 && !ProcFS.runs(old))
-        }
-        try await eventuallyNothingLeft(of: second)
-    }
-
-    @Test(arguments: [false, true]) func oneThatNobodyUsesInThisLifeGoesWithIt(wasKilled: Bool) async throws {
-        let first = try SessionWorld()
-        _ = try await first.session.desktop()
-        let old = try first.xvnc()
-        await first.abandon()
-        if wasKilled { kill(old, SIGKILL) }
-        let second = try SessionWorld(directory: first.directory)
-        await second.stop()
-        try await eventuallyNothingLeft(of: second)
-    }
-
-    @Test func aServerWithoutARecordIsFoundByItsSocket() async throws {
-        let first = try SessionWorld()
-        _ = try await first.session.desktop()
-        let old = try first.xvnc()
-        await first.abandon()
-        unlink("\(first.state)/session.json")
-        let second = try SessionWorld(directory: first.directory)
-        try await withWorld(second) { world in
-            _ = try await world.session.desktop()
-            #expect(world.calls("up") == 2 && !ProcFS.runs(old))
-        }
-        try await eventuallyNothingLeft(of: second)
-    }
-
-    @Test func aRecordThatNamesAnotherProcessHarmsNobody() async throws {
-        let bystander = try DaemonProcess.spawn(["/bin/sleep", "1000"], [:])
-        defer {
-            kill(bystander, SIGKILL)
-            waitpid(bystander, nil, 0)
-        }
-        let world = try SessionWorld()
-        let files = SessionFiles(stateDirectory: "\(world.directory.path)/state")
-        try files.prepare()
-        try files.write(
-            .init(
-                boot: SessionFiles.boot, began: 1,
-                desktop: .init(
-                    xvnc: .init(pid: bystander, startTime: 1), openbox: .init(pid: bystander, startTime: 2),
-                    display: ":1", vncPort: 5901, since: 1, sessionDirectory: nil)))
-        try await withWorld(world) { world in _ = try await world.session.desktop() }
-        #expect(ProcFS.runs(bystander))
     }
 
     // MARK: Shutdown

@@ -48,7 +48,7 @@ import Testing
         }
     }
 
-    /// What is not understood of a state file does not hide the rest of it.
+    /// Unknown fields of a state file do not hide the others.
     @Test func cleansUpByAnyStateFile() throws {
         let world = try TemporaryDirectory()
         let files = SessionFiles(stateDirectory: world.path)
@@ -58,8 +58,9 @@ import Testing
             return files.readState()
         }
         for text in [Self.report, Self.number, Self.number.replacing(",", with: ",\n\t")] {
-            let told = try #require(try read(text))
-            #expect(told.display == ":1" && told.xvncPid == 12 && told.openboxPid == 13 && told.sessionDir == "/tmp/x")
+            let state = try #require(try read(text))
+            #expect(
+                state.display == ":1" && state.xvncPid == 12 && state.openboxPid == 13 && state.sessionDir == "/tmp/x")
         }
         let odd = try #require(try read(#"{"display":{"screen":0},"xvncPid":12,"openboxPid":"none"}"#))
         #expect(odd.display == nil && odd.xvncPid == 12 && odd.openboxPid == nil && odd.sessionDir == nil)
@@ -176,11 +177,11 @@ import Testing
         defer { for file in [path, lock] { unlink(file) } }
         #expect(SessionFiles.display(of: getpid()) == ":\(number)")
         SessionFiles.removeSocket(ofDisplay: ":\(number)")
-        #expect(access(path, F_OK) == 0, "somebody listens")
+        #expect(access(path, F_OK) == 0, "a server listens")
         close(listener)
         close(creat(lock, 0o600))
         SessionFiles.removeSocket(ofDisplay: ":\(number)")
-        #expect(access(path, F_OK) == 0, "whoever has the lock removes it")
+        #expect(access(path, F_OK) == 0, "the server that has the lock removes it")
         unlink(lock)
         for odd in ["", ":", ":x", ":-1", ":99999", ":1/../\(number)", "host:\(number)"] {
             SessionFiles.removeSocket(ofDisplay: odd)

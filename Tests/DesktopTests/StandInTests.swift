@@ -94,19 +94,19 @@ import Testing
     }
 
     private static func comparePicture(_ answer: String, _ recorded: String) throws {
-        struct Told: Decodable {
+        struct Answer: Decodable {
             var data: String
             var size: Int
         }
-        // The recorded ones are cut, but the header that tells the size is at the beginning.
+        // The recorded ones are cut, but the header with the size is at the beginning.
         let head = try #require(recorded.firstRange(of: "iVBORw0KGgo"))
         let expected = try #require(Data(base64Encoded: String(recorded[head.lowerBound...].prefix(64))))
         let picture: Data
         if recorded.hasPrefix("{") {
-            let told = try JSONDecoder().decode(Told.self, from: Data(answer.utf8))
-            picture = try #require(Data(base64Encoded: told.data))
-            #expect(told.size == picture.count)
-            #expect(answer == "{\"data\":\"\(told.data)\",\"size\":\(told.size)}\n")
+            let decoded = try JSONDecoder().decode(Answer.self, from: Data(answer.utf8))
+            picture = try #require(Data(base64Encoded: decoded.data))
+            #expect(decoded.size == picture.count)
+            #expect(answer == "{\"data\":\"\(decoded.data)\",\"size\":\(decoded.size)}\n")
         } else {
             picture = try #require(Data(base64Encoded: String(answer.dropLast())))
             #expect(answer.last == "\n")

@@ -95,7 +95,7 @@ import Testing
         }
     }
 
-    @Test func saysThatNobodyPasted() async throws {
+    @Test func reportsThatTheTextWasNotPasted() async throws {
         try await withDesktop(isFresh: false) { xvnc, driver in
             // Events go to a window that pastes nothing.
             let window = try await xvnc.events()

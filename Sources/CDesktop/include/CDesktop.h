@@ -1,5 +1,5 @@
 // libvncclient, libpng and libxkbcommon behind a few calls. The libraries are loaded with dlopen at
-// the first use of the desktop, so that a daemon whose desktop nobody uses carries none of them.
+// the first use of the desktop, so that a daemon whose desktop is never used loads none of them.
 #ifndef WORKSPACE_AGENT_CDESKTOP_H
 #define WORKSPACE_AGENT_CDESKTOP_H
 
@@ -17,8 +17,8 @@ enum wd_library {
     WD_XKBCOMMON = 2,
 };
 
-/// Loads a library for the life of the process. Any thread, any number of times; a library that was
-/// missing is looked for again. False when it is not installed or lacks a function; `why` then gets
+/// Loads a library, which stays loaded until the process ends. Any thread, any number of times; a
+/// library that was missing is looked for again. False when it is not installed or lacks a function; `why` then gets
 /// up to `capacity` bytes of explanation.
 bool wd_load(enum wd_library library, char *why, size_t capacity);
 
@@ -61,18 +61,18 @@ void wd_scaler_free(struct wd_scaler *_Nullable scaler);
 /// A connection to a VNC server. Everything on one thread.
 struct wd_rfb;
 
-/// What the server has told so far.
+/// What the server has reported so far.
 struct wd_rfb_state {
     int width, height;
     uint64_t resizes;
-    uint64_t updates;         ///< framebuffer updates that were read to their end
+    uint64_t updates;         ///< framebuffer updates that were read completely
     uint64_t pixels;          ///< pixels that were received since the last request
     bool has_fence;           ///< the server sent a fence of its own
     uint64_t fence_answers;
     uint32_t fence_answer;    ///< the payload of the last one
     uint32_t clipboard;       ///< flags of the server's extended clipboard, 0 without one
-    uint64_t clipboard_asks;  ///< how often the server asked for our text
-    uint64_t pointer_moves;   ///< how often the server told a position of the pointer
+    uint64_t clipboard_requests;  ///< how often the server requested our text
+    uint64_t pointer_moves;   ///< how often the server reported a position of the pointer
     int pointer_x, pointer_y;
 };
 
@@ -85,28 +85,28 @@ enum {
     WD_CLIPBOARD_PROVIDE = 1 << 28,
 };
 
-/// Blocks SIGPIPE in the calling thread: a server that is gone is told by the write that fails.
+/// Blocks SIGPIPE in the calling thread: the write to a server that is gone fails with an error instead.
 void wd_block_sigpipe(void);
-/// Shakes hands on a connected, non-blocking socket below 1024 (libvncclient waits with select()),
-/// whose owner this becomes, also on failure. Shared, security None, raw. Waits at most
+/// Does the RFB handshake on a connected, non-blocking socket below 1024 (libvncclient waits with
+/// select()) and takes ownership of it, also on failure. Shared, security None, raw. Waits at most
 /// `read_seconds` for each answer, then and later. NULL on failure; `why` gets the explanation.
 struct wd_rfb *_Nullable wd_rfb_open(int fd, unsigned read_seconds, char *why, size_t capacity);
 /// Closes the socket and frees everything.
 void wd_rfb_close(struct wd_rfb *rfb);
-const struct wd_rfb_state *wd_rfb_told(const struct wd_rfb *rfb);
+const struct wd_rfb_state *wd_rfb_get_state(const struct wd_rfb *rfb);
 /// Waits until one of two descriptors can be read or its peer is gone: a set of bits, 1 for `first` and 2
 /// for `second`. For ever with negative nanoseconds.
 int wd_wait(int first, int second, int64_t nanoseconds);
-/// Whether a message is there already, so that the socket need not be waited for.
+/// Whether bytes of a message are buffered already, so that the socket need not be waited for.
 bool wd_rfb_buffered(const struct wd_rfb *rfb);
 /// Reads one message, waiting for the rest of one that has begun. False when the connection is lost.
 bool wd_rfb_read(struct wd_rfb *rfb);
 /// Sends bytes. May block while the server does not read: wait until the socket is writable, and
-/// send few at once. False when the connection is lost.
+/// send few bytes at once. False when the connection is lost.
 bool wd_rfb_write(struct wd_rfb *rfb, const void *bytes, size_t count);
-/// Asks for an area, or for what has `changed` of it, and counts its pixels from 0.
+/// Requests an area, or only the parts of it that `changed`, and counts its pixels from 0.
 bool wd_rfb_request(struct wd_rfb *rfb, bool changed, int x, int y, int width, int height);
-/// What is received goes to `bgrx` (4 bytes a pixel, width * height of the present size), until NULL
+/// Writes received pixels to `bgrx` (4 bytes a pixel, width * height of the present size), until NULL
 /// is set here or the size changes.
 void wd_rfb_set_target(struct wd_rfb *rfb, uint8_t *_Nullable bgrx);
 /// Why the connection was lost, for a person.

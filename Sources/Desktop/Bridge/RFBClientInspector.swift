@@ -1,8 +1,8 @@
-/// Follows what a viewer sends to a VNC server as far as its pointer is concerned, without I/O (RFC 6143
-/// section 7.5 and the extensions of the community's rfbproto).
+/// Follows the pointer events that a viewer sends to a VNC server, without I/O (RFC 6143 section 7.5 and the
+/// extensions of the community's rfbproto).
 ///
-/// It never changes or holds back a byte. A message that it does not know ends the inspection: from there on
-/// nobody knows where messages begin.
+/// It never changes or holds back a byte. An unknown message ends the inspection, since its length and so the start
+/// of the next message are unknown.
 struct RFBClientInspector {
     private enum Phase: Equatable {
         /// `RFB 003.00x\n`.
@@ -10,34 +10,34 @@ struct RFBClientInspector {
         case security
         case clientInit
         case type
-        /// The fixed part of a message of this type, so many bytes of it in all.
+        /// The fixed part of a message of this type, and its bytes in all.
         case fixed(UInt8, Int)
-        /// Bytes that say nothing.
+        /// Bytes that are not inspected.
         case skip(Int)
         case unknown
     }
 
     private var phase = Phase.version
     private var held: [UInt8] = []
-    /// A client that offers extended mouse buttons may send pointer events of 7 bytes.
+    /// The client supports extended mouse buttons, so that its pointer events may have 7 bytes.
     private var mayExtendButtons = false
 
     /// The buttons that are held, bit 0 the left one (RFC 6143 section 7.5.5).
     private(set) var mask: UInt8 = 0
     private(set) var x: UInt16 = 0
     private(set) var y: UInt16 = 0
-    /// How many pointer events there were.
+    /// Pointer events so far.
     private(set) var pointerEvents = 0
 
-    /// Whether it still knows what is sent.
+    /// Whether all messages so far were known.
     var isInspecting: Bool { phase != .unknown }
-    /// Whether a message of ours may be put in here.
+    /// Whether a message of ours may be inserted here.
     var isAtBoundary: Bool { phase == .type }
     /// Whether a button is held, or may be.
     var mayHoldButtons: Bool { mask != 0 || !isInspecting }
 
-    /// The pointer event that releases what is held, at the last position; nil when nothing is held, or
-    /// there is no place for it.
+    /// The pointer event that releases the held buttons at the last position; nil when none is held, or no message
+    /// may be inserted.
     var releasingEvent: [UInt8]? {
         guard mask != 0, isAtBoundary else { return nil }
         return [5, 0, UInt8(x >> 8), UInt8(x & 0xFF), UInt8(y >> 8), UInt8(y & 0xFF)]
@@ -61,7 +61,7 @@ struct RFBClientInspector {
         }
     }
 
-    /// Moves bytes to `held` until it has so many.
+    /// Moves bytes to `held` until it has `count` of them.
     private mutating func take(_ count: Int, _ rest: inout Slice<UnsafeRawBufferPointer>) -> Bool {
         let part = rest.prefix(count - held.count)
         held.append(contentsOf: part)
@@ -75,7 +75,7 @@ struct RFBClientInspector {
     }
 
     private mutating func versionCame() {
-        // Before 3.7 the server decides on the security alone.
+        // Before 3.7 the server chooses the security type, and the client sends nothing.
         let version = String(decoding: held, as: UTF8.self)
         switch version {
         case "RFB 003.003\n", "RFB 003.005\n": begin(.clientInit)
@@ -85,7 +85,7 @@ struct RFBClientInspector {
     }
 
     private mutating func securityCame() {
-        // Any other type has a conversation of its own.
+        // Other types than None continue with messages of their own.
         begin(held.first == 1 ? .clientInit : .unknown)
     }
 
@@ -107,14 +107,14 @@ struct RFBClientInspector {
             case 255: 4  // QEMU: its second byte says which
             default: nil
             }
-        // The type is part of it: what is held goes on.
+        // The fixed part includes the type, so `held` is kept.
         if let count { phase = .fixed(type, count) } else { begin(.unknown) }
     }
 
     private mutating func fixedCame(_ type: UInt8) {
         switch type {
         case 2:
-            // Each encoding is looked at alone.
+            // The list of encodings follows.
             let count = Int(word16(2))
             begin(count == 0 ? .type : .fixed(Self.encodingList, count * 4))
         case Self.encodingList:
@@ -132,13 +132,13 @@ struct RFBClientInspector {
         }
     }
 
-    // No message has this type: the list behind SetEncodings.
+    // No message has this type; it stands for the list in SetEncodings.
     private static let encodingList: UInt8 = 1
 
     private mutating func pointerCame() {
         let buttons = held[1]
         if mayExtendButtons && buttons & 0x80 != 0 {
-            // Another byte follows if the server speaks the extension, which only the other direction tells.
+            // Another byte follows if the server supports the extension, which only its own messages show.
             mask = buttons
             return begin(.unknown)
         }

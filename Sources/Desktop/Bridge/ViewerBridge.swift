@@ -5,10 +5,10 @@ import Logging
 import NIOCore
 import NIOPosix
 
-/// Carries the bytes of one viewer to the VNC server and back.
+/// Forwards the bytes of one viewer to the VNC server and back.
 ///
-/// Two channels on one event loop; neither is read while the other has enough to write, so a viewer that
-/// does not read holds its own buffers and stops the server's sending to it alone.
+/// Its two channels are on one event loop; neither is read while the other is not writable, so that a viewer that
+/// does not read stalls only its own connection.
 final class ViewerBridge {
     struct Context: Sendable {
         var desktop: RunningDesktop
@@ -21,7 +21,7 @@ final class ViewerBridge {
     private enum Phase {
         case connecting
         case open
-        /// One side has ended; what the other still gets is on its way.
+        /// One side has ended; the last bytes to the other are being sent.
         case ending
         case ended
     }
@@ -31,7 +31,7 @@ final class ViewerBridge {
     private var phase = Phase.connecting
     private weak var viewer: ViewerSide?
     private var server: ServerSide?
-    /// What the viewer sent before the server was there; nothing is read meanwhile.
+    /// What the viewer sent before the server was connected; nothing more is read meanwhile.
     private var early: [ByteBuffer] = []
     private var leaveTimer: Scheduled<Void>?
     private var isCounted = false
@@ -87,7 +87,7 @@ final class ViewerBridge {
                 viewer?.context?.read()
             case .failure(let error):
                 server = nil
-                // A unix socket whose queue of connections (Xvnc's has 5) is full says so instead of waiting.
+                // connect() fails with EAGAIN when the backlog of a unix socket (Xvnc's is 5) is full.
                 if phase == .connecting, (error as? IOError)?.errnoCode == EAGAIN, loop.now < deadline {
                     loop.assumeIsolated().scheduleTask(in: .milliseconds(10)) { [self] in
                         if phase == .connecting { connect(loop, until: deadline) }
@@ -129,7 +129,7 @@ final class ViewerBridge {
         if phase == .open { server?.context?.read() }
     }
 
-    /// The viewer is gone: what it holds is let go of before the connection to the server ends.
+    /// The viewer disconnected: the buttons it holds are released before the connection to the server is closed.
     fileprivate func viewerEnded() {
         switch phase {
         case .connecting:
@@ -140,8 +140,8 @@ final class ViewerBridge {
             phase = .ending
             beginToLeave()
             guard let server = server?.context else { return settle(held: inspector.mayHoldButtons) }
-            // The server ends the connection once it has read the last word; until then what it sends is
-            // thrown away.
+            // The server closes the connection once it has read the last bytes; what it sends until then is
+            // discarded.
             let last = ByteBuffer(bytes: inspector.releasingEvent ?? [])
             let written = server.eventLoop.makePromise(of: Void.self)
             server.writeAndFlush(NIOAny(last), promise: written)
@@ -171,7 +171,7 @@ final class ViewerBridge {
 
     private var isLeaving = false
 
-    /// Tells the driver, which has to know that the pointer may be elsewhere and its button released.
+    /// Notifies the driver: the pointer may be elsewhere and its button released.
     private func settle(held: Bool) {
         guard isLeaving else { return }
         isLeaving = false
@@ -230,7 +230,7 @@ final class ViewerBridge {
     }
 }
 
-/// The viewer's end: behind the WebSocket's handler.
+/// The viewer's side: the handler behind that of the WebSocket.
 private final class ViewerSide: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
@@ -259,11 +259,11 @@ private final class ViewerSide: ChannelInboundHandler {
         bridge.viewerEnded()
     }
 
-    // How a WebSocket ends is the viewer's affair; the channel's end follows.
+    // A WebSocket error is followed by the end of the channel.
     func errorCaught(context: ChannelHandlerContext, error: any Error) {}
 }
 
-/// The VNC server's end.
+/// The VNC server's side.
 private final class ServerSide: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer

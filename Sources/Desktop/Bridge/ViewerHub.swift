@@ -1,7 +1,7 @@
 import Synchronization
 
-/// The bridged viewers: how many there are, and who of them is just leaving. While one leaves that may have
-/// held a button, the VNC server drops everybody else's pointer events, so actions wait for it.
+/// Counts the bridged viewers, and those that are disconnecting. While the VNC server processes the disconnect of a
+/// viewer that may have held a button, it drops all other pointer events, so actions wait for it.
 final class ViewerHub: Sendable {
     private struct State {
         var viewers = 0
@@ -15,7 +15,7 @@ final class ViewerHub: Sendable {
 
     func came() { state.withLock { $0.viewers += 1 } }
 
-    /// Gone, but its last words are not with the server yet.
+    /// It disconnected, but its last messages have not reached the server.
     func beganToLeave() {
         state.withLock { state in
             state.viewers -= 1
@@ -33,7 +33,7 @@ final class ViewerHub: Sendable {
         for waiter in waiters { waiter.resume() }
     }
 
-    /// Returns once nobody is leaving, which is bounded by ``SessionLimits/viewerLeave`` for each.
+    /// Returns once no viewer is leaving, which is bounded by ``SessionLimits/viewerLeave`` for each.
     func settled() async {
         await withCheckedContinuation { continuation in
             let isSettled = state.withLock { state in

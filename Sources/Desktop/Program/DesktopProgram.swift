@@ -1,8 +1,8 @@
 import AgentCore
 import FoundationEssentials
 
-/// The subcommands of `portabledesktop` that look at the running desktop and work on it (spec: virtual
-/// desktop, driving it). Each call is a process.
+/// The subcommands of `portabledesktop` that drive the running desktop (spec: virtual desktop, driving it). Each
+/// call is a process.
 struct DesktopProgram: Sendable {
     let path: String
     let stateFile: String
@@ -16,15 +16,15 @@ struct DesktopProgram: Sendable {
         var size: DesktopSize
     }
 
-    /// Runs a subcommand to its end. It is not cut short when the calling task is cancelled: what it presses
-    /// it also releases.
+    /// Runs a subcommand until it exits, also when the calling task is cancelled, so that it releases what it
+    /// presses.
     /// - Parameters:
     ///   - subcommand: its words.
-    ///   - flags: ours, which precede `--`.
-    ///   - arguments: anything.
+    ///   - flags: precede `--`.
+    ///   - arguments: follow `--`; any text.
     /// - Returns: its stdout.
     /// - Throws: ``DesktopError``: `.failed` when it fails, with its stderr; `.connectionLost` when it does not
-    ///   come to an end in time.
+    ///   finish in time.
     @discardableResult
     func run(
         _ subcommand: String..., flags: [String] = [], arguments: [String] = [],
@@ -33,7 +33,7 @@ struct DesktopProgram: Sendable {
         let name = "portabledesktop \(subcommand.joined(separator: " "))"
         let line = [path] + subcommand + ["--state-file", stateFile] + flags + (arguments.isEmpty ? [] : ["--"])
         let command = Command(arguments: line + arguments, environment: environment, workdir: "/")
-        // A task of its own does not know of the caller's cancellation.
+        // An unstructured task is not cancelled with the caller.
         return try await Task(executorPreference: limiter.executor) {
             let run: ProgramRun
             do {
@@ -58,7 +58,7 @@ struct DesktopProgram: Sendable {
         }.value
     }
 
-    /// - Parameter wanted: what it is scaled to; nil is the desktop's own size.
+    /// - Parameter wanted: the size it is scaled to; nil is the desktop's own size.
     func picture(_ wanted: DesktopSize?) async throws -> Picture {
         struct Answer: Decodable { var data: String }
         var flags = ["--json"]
@@ -83,7 +83,7 @@ struct DesktopProgram: Sendable {
 
     private static func decode<T: Decodable>(_ type: T.Type, _ output: [UInt8], of name: String) throws -> T {
         var problem: (any Error)?
-        // All of it, on however many lines, else the last line that is one, as with `up`.
+        // The whole output, else the last line that decodes, as with `up`.
         for line in [output[...]] + output.split(separator: UInt8(ascii: "\n")).reversed()
         where line.contains(UInt8(ascii: "{")) {
             do {
@@ -93,11 +93,11 @@ struct DesktopProgram: Sendable {
             }
         }
         throw DesktopError(
-            .failed, "portabledesktop \(name) printed something that is not understood.",
+            .failed, "portabledesktop \(name) printed no valid JSON.",
             detail: problem.map { "\($0)" }, cause: problem)
     }
 
-    /// From the image's header (PNG, 11.2.2): what the program tells of it is not needed.
+    /// Read from the image's header (PNG, 11.2.2).
     static func size(ofPNG data: Data) -> DesktopSize? {
         let head = [UInt8](data.prefix(24))
         guard head.count == 24, head.starts(with: [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]),

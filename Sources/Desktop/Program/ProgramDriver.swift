@@ -2,18 +2,18 @@ import AgentCore
 import CDesktop
 import Synchronization
 
-/// Drives a desktop through `portabledesktop`'s own subcommands, for a VNC server that the RFB driver cannot
-/// use. Slower by far, a process for each step; what it knows of the desktop's size it learns from pictures.
+/// Drives a desktop through `portabledesktop`'s own subcommands, for a VNC server that the RFB driver cannot use. Much
+/// slower: each step is a process. It gets the desktop's size from screenshots.
 final class ProgramDriver: DesktopDriver {
     private struct State {
         var size: DesktopSize
-        /// A viewer may have changed it.
+        /// A viewer may have changed the size.
         var sizeIsUncertain = false
         var buttons: Set<String> = []
         /// Names in the order in which they were pressed.
         var keys: [String] = []
         var isOver = false
-        /// Why what runs has to end early.
+        /// Why the running action has to end early.
         var interruption: (any Error)?
         var pause: Task<Void, any Error>?
     }
@@ -29,7 +29,7 @@ final class ProgramDriver: DesktopDriver {
         state = Mutex(State(size: size))
     }
 
-    /// Makes sure that the program can see the desktop, and learns its size.
+    /// Checks that the program can take a screenshot of the desktop, and gets its size.
     /// - Throws: ``DesktopError``.
     static func connect(through program: DesktopProgram) async throws -> ProgramDriver {
         ProgramDriver(program, try await program.picture(nil).size)
@@ -48,7 +48,7 @@ final class ProgramDriver: DesktopDriver {
             if (error as? DesktopError)?.code == .connectionLost {
                 end()
             } else {
-                await letGo(but: buttons, keys)
+                await releaseHeld(except: buttons, keys)
             }
             throw error
         }
@@ -64,8 +64,8 @@ final class ProgramDriver: DesktopDriver {
 
     func pointerMovedByViewer() { state.withLock { $0.sizeIsUncertain = true } }
 
-    /// Whether the release reaches a button that was pressed through VNC is the X server's decision: it may
-    /// keep the buttons of its devices apart.
+    /// This may not release a button that was pressed through VNC: X servers may track the buttons of each input
+    /// device separately.
     func viewerLeft(heldButtons: Bool) async {
         guard heldButtons, (try? await turns.take(first: true)) != nil else { return }
         defer { turns.give() }
@@ -74,13 +74,13 @@ final class ProgramDriver: DesktopDriver {
 
     func releaseAll() async {
         interrupt(DesktopError(.failed, "The action was ended because all keys and buttons are being released."))
-        // In a task of its own, which nobody cancels.
+        // In an unstructured task, which is not cancelled with the caller.
         await Task(executorPreference: program.limiter.executor) { [self] in
             guard (try? await turns.take(first: true)) != nil else { return }
             defer { turns.give() }
-            // Only now: an action that got its turn in between has to end, too.
+            // Cleared only now, because an action that got its turn in between has to end, too.
             state.withLock { $0.interruption = nil }
-            await letGo()
+            await releaseHeld()
         }.value
     }
 
@@ -109,7 +109,7 @@ final class ProgramDriver: DesktopDriver {
         case .holdKey:
             let all = try names(action)
             let held = state.withLock { $0.keys }
-            // What is held already stays so, but for the key itself. The X server repeats it.
+            // Keys that are held already stay held, except the last one. The X server repeats it.
             let fresh = all.dropLast().filter { !held.contains($0) } + all.suffix(1)
             try await press(fresh)
             try await pause(.milliseconds(action.durationMilliseconds))
@@ -143,7 +143,7 @@ final class ProgramDriver: DesktopDriver {
                 width: action.declaredWidth ?? own.width, height: action.declaredHeight ?? own.height)
         }
         let picture = try await program.picture(wanted)
-        if wanted == nil { learn(picture.size) }
+        if wanted == nil { setSize(picture.size) }
         return ActionResult(output: "screenshot", screenshot: picture.png, size: picture.size)
     }
 
@@ -155,11 +155,11 @@ final class ProgramDriver: DesktopDriver {
         let (size, isUncertain) = state.withLock { ($0.size, $0.sizeIsUncertain) }
         guard isUncertain else { return size }
         let found = try await program.picture(nil).size
-        learn(found)
+        setSize(found)
         return found
     }
 
-    private func learn(_ size: DesktopSize) {
+    private func setSize(_ size: DesktopSize) {
         state.withLock { state in
             state.size = size
             state.sizeIsUncertain = false
@@ -179,23 +179,23 @@ final class ProgramDriver: DesktopDriver {
 
     private func go(to point: DesktopPoint) async throws {
         try await program.run("mouse", "move", arguments: ["\(point.x)", "\(point.y)"])
-        try goOn()
+        try checkMayContinue()
     }
 
     private func click(_ action: DesktopAction, _ name: String, times: Int) async throws {
         try await move(action, to: action.coordinate)
         for _ in 0..<times {
             try await program.run("mouse", "click", arguments: [name])
-            try goOn()
+            try checkMayContinue()
         }
     }
 
     private func button(_ what: String, _ name: String) async throws {
-        // Noted before it is pressed, and until it is released: whatever fails, it is released again.
+        // Recorded from before the press until after the release, so that it is released whatever fails.
         if what == "down" { state.withLock { _ = $0.buttons.insert(name) } }
         try await program.run("mouse", what, arguments: [name])
         if what == "up" { state.withLock { _ = $0.buttons.remove(name) } }
-        try goOn()
+        try checkMayContinue()
     }
 
     private func drag(_ action: DesktopAction) async throws {
@@ -203,7 +203,7 @@ final class ProgramDriver: DesktopDriver {
         let to = try await target(action.coordinate, of: action)
         try await go(to: from)
         try await button("down", "left")
-        // Programs want to see it happen.
+        // Programs ignore a drag without movement.
         try await go(to: DesktopPoint(x: (from.x + to.x) / 2, y: (from.y + to.y) / 2))
         try await go(to: to)
         try await button("up", "left")
@@ -222,15 +222,14 @@ final class ProgramDriver: DesktopDriver {
                 case .right: (some, 0)
                 }
             try await program.run("mouse", "scroll", arguments: ["\(x)", "\(y)"])
-            try goOn()
+            try checkMayContinue()
             left -= some
         }
     }
 
     // MARK: Keys
 
-    /// In the spelling of X, which leaves the program nothing to guess: it takes names that it does not know without
-    /// a word, and presses nothing.
+    /// X keysym names: the program silently ignores names that it does not know.
     private func names(_ action: DesktopAction) throws -> [String] {
         let shiftIsHeld = state.withLock { $0.keys.contains { $0 == Keysym.programShift || $0.hasPrefix("Shift_") } }
         return try KeyCombination(action.text ?? "", shiftIsHeld: shiftIsHeld).keysyms.map { try Keysym.name($0) }
@@ -240,7 +239,7 @@ final class ProgramDriver: DesktopDriver {
         try await program.run(
             "keyboard", what, arguments: arguments,
             within: DesktopLimits.programBudget + DesktopLimits.programPerCharacter * characters)
-        try goOn()
+        try checkMayContinue()
     }
 
     private func press(_ names: [String]) async throws {
@@ -254,7 +253,7 @@ final class ProgramDriver: DesktopDriver {
         for name in names {
             try await program.run("keyboard", "up", arguments: [name])
             state.withLock { $0.keys.removeAll { $0 == name } }
-            try goOn()
+            try checkMayContinue()
         }
     }
 
@@ -264,7 +263,7 @@ final class ProgramDriver: DesktopDriver {
         }
     }
 
-    /// Line ends as the program knows them, and no more at once than it types within its time.
+    /// The text in pieces that the program can type within its time, with line ends as LF.
     static func pieces(_ text: String) -> [String] {
         var pieces: [String] = []
         var piece = String.UnicodeScalarView()
@@ -286,8 +285,8 @@ final class ProgramDriver: DesktopDriver {
 
     // MARK: Ending early
 
-    /// - Throws: why the action has to end here.
-    private func goOn() throws {
+    /// - Throws: why the action has to end early.
+    private func checkMayContinue() throws {
         if let why = state.withLock({ $0.isOver ? RFBInbox.closed : $0.interruption }) { throw why }
         try Task.checkCancellation()
     }
@@ -297,20 +296,17 @@ final class ProgramDriver: DesktopDriver {
         let pause = Task(executorPreference: program.limiter.executor) { try await clock.sleep(duration) }
         state.withLock { $0.pause = pause }
         defer { state.withLock { $0.pause = nil } }
-        try goOn()
+        try checkMayContinue()
         _ = await withTaskCancellationHandler {
             await pause.result
         } onCancel: {
             pause.cancel()
         }
-        try goOn()
+        try checkMayContinue()
     }
 
-    /// What cannot be released stays noted as held.
-    /// - Parameters:
-    ///   - buttons: stay held.
-    ///   - keys: stay held, too.
-    private func letGo(but buttons: Set<String> = [], _ keys: [String] = []) async {
+    /// Releases keys and buttons, except the given ones. Those that cannot be released stay recorded as held.
+    private func releaseHeld(except buttons: Set<String> = [], _ keys: [String] = []) async {
         let held = state.withLock { ($0.buttons.subtracting(buttons), $0.keys.filter { !keys.contains($0) }) }
         for name in held.1.reversed() {
             guard (try? await program.run("keyboard", "up", arguments: [name])) != nil else { continue }
@@ -326,7 +322,7 @@ final class ProgramDriver: DesktopDriver {
 extension Keysym {
     fileprivate static let programShift = "shift"
 
-    /// The name in X; of the two modifiers that were seen to work with the program, its own.
+    /// The X name; for Shift and Control the program's own names.
     /// - Throws: ``DesktopError`` `.failed` when libxkbcommon is missing and the keysym is no plain character.
     static func name(_ keysym: UInt32) throws -> String {
         if let scalar = scalar(keysym), scalar.isASCII, scalar.properties.isAlphabetic || ("0"..."9").contains(scalar) {

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// What a run of `portabledesktop` writes, bounded, its two outputs apart.
+/// The bounded stdout and stderr of a run of `portabledesktop`.
 final class ProgramOutput: Sendable {
     private struct State {
         var output: [UInt8] = []
@@ -23,7 +23,7 @@ final class ProgramOutput: Sendable {
 
     func appendOutput(_ bytes: UnsafeRawBufferPointer) {
         let isTooLarge = state.withLock { state in
-            // What the desktop writes later is read, so that it never waits, and thrown away.
+            // Later output of the desktop is read, so that its writes never block, and discarded.
             guard !state.isClosed, !state.isTooLarge else { return false }
             state.output.append(contentsOf: bytes)
             state.isTooLarge = state.output.count > limit
@@ -42,7 +42,7 @@ final class ProgramOutput: Sendable {
         }
     }
 
-    /// Nothing more is kept.
+    /// Discards the output, and all further output.
     func close() {
         state.withLock { state in
             state.isClosed = true
@@ -52,7 +52,7 @@ final class ProgramOutput: Sendable {
 
     var output: [UInt8] { state.withLock { $0.output } }
 
-    /// The end of stderr as one readable text; nil when there was nothing.
+    /// The end of stderr without control characters; nil when it is empty.
     var errors: String? {
         let bytes = state.withLock { $0.errors.suffix(SessionLimits.upErrorBytes) }
         let text = String(decoding: bytes, as: UTF8.self).unicodeScalars

@@ -1,7 +1,7 @@
 import AgentCore
 import Glibc
 
-/// One run of `portabledesktop`: bounded in what it prints, and in time where the caller wants it.
+/// One run of `portabledesktop`, with a limit on its output and an optional time limit.
 struct ProgramRun: Sendable {
     enum End: Sendable, Equatable {
         case exited(CommandExit)
@@ -9,13 +9,13 @@ struct ProgramRun: Sendable {
         case cancelled
         case tooMuch(Int)
 
-        /// For a person, with the program's name in front of it.
+        /// The end of a sentence that begins with the program's name.
         func text(_ limit: Duration) -> String {
             switch self {
             case .exited(.exited(let status)): "exited with status \(status)"
             case .exited(.signalled(let signal)): "was ended by signal \(signal)"
             case .overTime: "did not finish within \(limit.components.seconds) s"
-            case .cancelled: "was given up"
+            case .cancelled: "was cancelled"
             case .tooMuch(let bytes): "printed more than \(bytes) bytes"
             }
         }
@@ -39,8 +39,8 @@ struct ProgramRun: Sendable {
         return ProgramRun(command: running, output: output, first: first, limiter: limiter)
     }
 
-    /// Waits until it exits, at the latest until the deadline on the clock, or until the calling task is
-    /// cancelled; it is not ended then. To be called once.
+    /// Waits until it exits, until the deadline on the clock, or until the calling task is cancelled. It does not end
+    /// the process. To be called once.
     func end(by deadline: Duration) async -> End {
         let (first, command, clock) = (first, command, limiter.clock)
         Task(executorPreference: limiter.executor) { _ = first.fulfill(.exited(await command.exit())) }
@@ -52,14 +52,11 @@ struct ProgramRun: Sendable {
         return await first.value(ifCancelled: .cancelled)
     }
 
-    /// Waits until both outputs are at their end, for a second at most: what a program leaves behind may
-    /// hold them open for as long as it lives.
-    func drain() async {
-        _ = await limiter.runIgnoringCancellation(atMost: .seconds(1)) { [command] in await command.outputEnd() }
-    }
+    /// Waits for the end of both outputs, for at most a second: children of the program may hold them open.
+    func drain() async { _ = await limiter.runIgnoringCancellation(atMost: .seconds(1)) { [command] in await command.outputEnd() } }
 
-    /// SIGTERM, the grace, SIGKILL, the grace; returns when it is reaped, or cannot be killed. Nothing more
-    /// is read of it.
+    /// Sends SIGTERM, waits for the grace, sends SIGKILL and waits again; returns when it is reaped or the time is up.
+    /// Its output is not read any further.
     func kill(after grace: Duration, _ last: Duration) async {
         defer { command.abandonOutput() }
         for (signal, grace) in [(SIGTERM, grace), (SIGKILL, last)] {

@@ -3,8 +3,7 @@ import CPlatform
 import Glibc
 import Synchronization
 
-/// The programs that help where RFB cannot: xdotool tells where the pointer is, xclip sets selections.
-/// Both are optional.
+/// Helper programs for what RFB cannot do: xdotool finds the pointer, xclip sets selections. Both are optional.
 struct DesktopHelpers: Sendable {
     private let runner: (any CommandRunner)?
     private let environment: [String: String]
@@ -22,7 +21,7 @@ struct DesktopHelpers: Sendable {
         self.environment = environment.merging(["DISPLAY": display]) { _, new in new }
     }
 
-    /// nil when nobody can tell.
+    /// nil without a working xdotool.
     func pointerPosition(_ link: RFBLink) throws -> DesktopPoint? {
         guard let text = try run(["xdotool", "getmouselocation", "--shell"], link, readsOutput: true) else {
             return nil
@@ -36,9 +35,9 @@ struct DesktopHelpers: Sendable {
         return DesktopPoint(x: x, y: y)
     }
 
-    /// Makes the text what a program gets that pastes, for servers whose protocol cannot.
+    /// Puts a text on the X selections, for servers without the extended clipboard.
     func setSelections(_ text: String, _ link: RFBLink) throws {
-        // Its stdin is /dev/null, so the text comes from a file, which xclip has read when it returns.
+        // Helpers have /dev/null as stdin, so xclip reads the text from a file, and has read it when it returns.
         var path = Array("\(environment["TMPDIR"] ?? "/tmp")/wa-paste-XXXXXX".utf8CString)
         let descriptor = mkstemp(&path)
         guard descriptor >= 0 else {
@@ -59,7 +58,7 @@ struct DesktopHelpers: Sendable {
                 throw DesktopError(
                     .failed, "The text has characters that the keyboard lacks: install the Debian package xclip.")
             }
-            // It returns before the selection is its own.
+            // xclip returns before it owns the selection.
             let get = ["xclip", "-out", "-selection", selection, "-target", "UTF8_STRING"]
             let deadline = ContinuousClock.now + DesktopLimits.helperBudget
             while try run(get, link, readsOutput: true) != text {
@@ -72,7 +71,7 @@ struct DesktopHelpers: Sendable {
     }
 
     private final class Outcome: Sendable {
-        /// nil inside once it failed.
+        /// nil until the program ended; a nil inside is a failure.
         let value = Mutex<String??>(nil)
         let output = Mutex<[UInt8]>([])
     }
@@ -92,7 +91,7 @@ struct DesktopHelpers: Sendable {
         defer { task.cancel() }
         try link.wait(
             until: .now + DesktopLimits.helperBudget,
-            late: { DesktopError(.failed, "\(arguments.first ?? "") does not come to an end.") }
+            late: { DesktopError(.failed, "\(arguments.first ?? "") does not finish.") }
         ) { outcome.value.withLock { $0 != nil } }
         return outcome.value.withLock { $0 ?? nil }
     }
@@ -107,7 +106,7 @@ struct DesktopHelpers: Sendable {
         guard let started else { return nil }
         let exit = await withTaskCancellationHandler {
             let exit = await started.exit()
-            // xclip stays behind, with the outputs open, for as long as it owns the selection.
+            // xclip keeps a child running, with the outputs open, for as long as it owns the selection.
             if readsOutput { await started.outputEnd() } else { started.abandonOutput() }
             return exit
         } onCancel: {

@@ -1,12 +1,10 @@
 import AgentCore
 import CDesktop
-import Glibc
-import Synchronization
 
-/// Drives a desktop over one shared RFB connection, which lives on a thread of its own. An idle
-/// connection costs no wake-ups: nothing is asked of the server unless somebody wants it.
+/// Drives a desktop over one shared RFB connection, which has its own thread. An idle connection costs no
+/// wake-ups: nothing is requested from the server without a call.
 ///
-/// Actions are done in the order of the calls, and when one is answered the server has done it.
+/// Actions are performed in the order of the calls; each returns when the server has processed it.
 public final class RFBDriver: DesktopDriver {
     private let inbox: RFBInbox
 
@@ -14,7 +12,7 @@ public final class RFBDriver: DesktopDriver {
 
     deinit { inbox.close() }
 
-    /// Everything that a connection may need beside the server's address.
+    /// What a connection needs besides the server's address.
     struct Options: Sendable {
         var display: String?
         var commands: (any CommandRunner)?
@@ -32,8 +30,8 @@ public final class RFBDriver: DesktopDriver {
     ///   - commands: runs xdotool and xclip; without it the pointer's position is unknown after a viewer moved it.
     ///   - environment: of the helper programs.
     ///   - executor: waits for the helper programs; nil is the runtime's pool.
-    ///   - isFresh: nobody has typed on this desktop before; if somebody may have, characters outside the
-    ///     keyboard's layout go through the clipboard at once.
+    ///   - isFresh: no client has typed on this desktop before; otherwise characters outside the keyboard's
+    ///     layout always go through the clipboard.
     ///   - budget: how long the server may take to accept the connection, and then for each answer of the
     ///     handshake, which is not cut short when the task is cancelled.
     /// - Throws: ``DesktopError``: `.connectionLost` when no VNC server answers there, `.failed` when a library
@@ -56,7 +54,7 @@ public final class RFBDriver: DesktopDriver {
         let driver = RFBDriver(inbox)
         try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Void, any Error>) in
-                // The thread keeps the inbox, not the driver: a driver that is forgotten closes.
+                // The thread keeps the inbox, not the driver, so that a driver without references closes.
                 let started = startThread("desktop") {
                     RFBThread(inbox, options).run(endpoint) { continuation.resume(with: $0) }
                 }
@@ -100,18 +98,17 @@ public final class RFBDriver: DesktopDriver {
 
     public func pointerMovedByViewer() { inbox.viewerMovedPointer() }
 
-    /// To be called once the viewer's own connection is closed: the server drops our word before.
+    /// To be called once the viewer's own connection is closed: the server ignores our events before.
     public func viewerLeft(heldButtons: Bool) async {
         inbox.viewerMovedPointer()
         guard heldButtons else { return }
-        await insist(.viewerLeft)
+        await submitIgnoringCancellation(.viewerLeft)
     }
 
-    /// What waits or runs at the moment: the running action ends early, those that wait come afterwards.
-    public func releaseAll() async { await insist(.releaseAll, first: true) }
+    /// Ends the running action early; waiting actions run afterwards.
+    public func releaseAll() async { await submitIgnoringCancellation(.releaseAll, first: true) }
 
-    /// Done even if the caller is cancelled.
-    private func insist(_ work: RFBInbox.Work, first: Bool = false) async {
+    private func submitIgnoringCancellation(_ work: RFBInbox.Work, first: Bool = false) async {
         _ = try? await withCheckedThrowingContinuation { inbox.submit(inbox.newID(), work, $0, first: first) }
     }
 
@@ -121,7 +118,7 @@ public final class RFBDriver: DesktopDriver {
     }
 }
 
-/// The life of a connection's thread.
+/// The connection's thread: connects, performs jobs, and closes.
 private final class RFBThread {
     private let inbox: RFBInbox
     private let options: RFBDriver.Options
@@ -134,34 +131,34 @@ private final class RFBThread {
     func run(_ endpoint: RFBEndpoint, _ connected: (Result<Void, any Error>) -> Void) {
         defer { inbox.over() }
         wd_block_sigpipe()
-        let desk: RFBDesk
+        let actions: RFBActions
         do {
             let descriptor = try RFBSocket.connect(to: endpoint, within: options.budget)
-            desk = RFBDesk(
+            actions = RFBActions(
                 try RFBLink(descriptor, inbox: inbox, within: min(options.budget, DesktopLimits.answerBudget)), options)
-            try desk.greet()
+            try actions.greet()
         } catch {
             inbox.end(error as? DesktopError ?? RFBInbox.closed)
             return connected(.failure(error))
         }
         connected(.success(()))
-        let reason = serve(desk)
-        if inbox.isClosing { try? desk.hands.releaseAll() }
+        let reason = serve(actions)
+        if inbox.isClosing { try? actions.input.releaseAll() }
         inbox.end(reason)
     }
 
-    /// Until the connection is lost or closed.
-    private func serve(_ desk: RFBDesk) -> DesktopError {
+    /// Performs jobs until the connection is lost or closed.
+    private func serve(_ actions: RFBActions) -> DesktopError {
         while true {
             do {
-                try desk.link.wait(until: nil, minding: .closing) { inbox.hasJob }
+                try actions.link.wait(until: nil, stoppingOn: .closing) { inbox.hasJob }
             } catch {
                 return error as? DesktopError ?? RFBInbox.closed
             }
             guard let job = inbox.next() else { continue }
-            let result = Result { try desk.perform(job.work) }
+            let result = Result { try actions.perform(job.work) }
             if case .failure(let error as DesktopError) = result, error.code == .connectionLost {
-                // Known to be lost before its caller is told.
+                // Marked as lost before the caller sees the error.
                 inbox.end(error)
                 inbox.finish(job, result)
                 return error

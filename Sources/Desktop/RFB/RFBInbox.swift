@@ -3,14 +3,14 @@ import DequeModule
 import Glibc
 import Synchronization
 
-/// What the rest of the world wants of a connection's thread, and what that thread tells it. The
-/// thread sleeps in poll() on the server's socket and on ``wakeDescriptor``.
+/// The jobs and probes for a connection's thread, and what that thread publishes. The thread sleeps in poll()
+/// on the server's socket and on ``wakeDescriptor``.
 final class RFBInbox: Sendable {
     typealias Answer = CheckedContinuation<ActionResult, any Error>
 
     enum Work: Sendable {
         case action(DesktopAction)
-        /// Take over the pointer from a viewer that is gone.
+        /// Takes over the pointer from a viewer that disconnected.
         case viewerLeft
         case releaseAll
     }
@@ -32,7 +32,7 @@ final class RFBInbox: Sendable {
         var current: UInt64?
         /// Why the current job has to end early.
         var interruption: (any Error)?
-        /// Cancelled before they got here.
+        /// Ids that were cancelled before they were submitted.
         var cancelled: Set<UInt64> = []
         var newProbes: [Probe] = []
         var probes: [UInt64: CheckedContinuation<Void, any Error>] = [:]
@@ -72,7 +72,7 @@ final class RFBInbox: Sendable {
     }
 
     /// Every job is answered exactly once.
-    /// - Parameter first: before all others, and what runs at the moment ends early.
+    /// - Parameter first: before all waiting jobs; the running one ends early.
     func submit(_ id: UInt64, _ work: Work, _ answer: Answer, first: Bool = false) {
         let refusal = state.withLock { state -> (any Error)? in
             if let end = state.end { return end }
@@ -94,7 +94,7 @@ final class RFBInbox: Sendable {
         wake()
     }
 
-    /// Ends a job wherever it is: waiting, running, or not here yet.
+    /// Ends a job: waiting, running, or not submitted yet.
     func cancel(_ id: UInt64) {
         let job = state.withLock { state -> Job? in
             if let index = state.queue.firstIndex(where: { $0.id == id }) { return state.queue.remove(at: index) }
@@ -109,7 +109,7 @@ final class RFBInbox: Sendable {
         wake()
     }
 
-    /// To be called when the caller has its answer: an id that was cancelled too late is forgotten.
+    /// To be called when the job is answered: drops the mark of a cancellation that came too late.
     func forget(_ id: UInt64) { state.withLock { _ = $0.cancelled.remove(id) } }
 
     func submitProbe(_ probe: Probe, _ answer: CheckedContinuation<Void, any Error>) {
@@ -136,7 +136,7 @@ final class RFBInbox: Sendable {
 
     func close() { state.withLock { $0.isClosing = true }; wake() }
 
-    /// Returns when the thread is done with everything.
+    /// Returns when the thread has ended.
     func ended() async {
         await withCheckedContinuation { continuation in
             let over = state.withLock { state in
@@ -179,7 +179,7 @@ final class RFBInbox: Sendable {
         job.answer.resume(with: result)
     }
 
-    /// - Throws: why what runs must end early.
+    /// - Throws: why the running job must end early.
     func checkInterruption() throws {
         let why = state.withLock { state -> (any Error)? in
             state.isClosing ? Self.closed : state.interruption
@@ -203,16 +203,16 @@ final class RFBInbox: Sendable {
 
     func setSize(_ size: DesktopSize) { state.withLock { $0.size = size } }
 
-    /// Whether the pointer has to be asked for, which it has to be at first.
+    /// Whether the pointer's position has to be queried; true at first.
     var positionIsUncertain: Bool {
         get { state.withLock { $0.positionIsUncertain } }
         set { state.withLock { $0.positionIsUncertain = newValue } }
     }
 
-    /// A viewer may have taught the keyboard characters, too.
+    /// Whether a viewer was connected, which may have used up spare keycodes.
     var sawViewer: Bool { state.withLock { $0.sawViewer } }
 
-    /// The connection is no more: whoever waits and whoever comes gets the error.
+    /// The connection has ended: waiting and later callers get the error.
     func end(_ error: DesktopError) {
         let (jobs, probes) = state.withLock { state in
             if state.end == nil { state.end = error }

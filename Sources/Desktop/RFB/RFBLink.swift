@@ -2,23 +2,23 @@ import CDesktop
 import CPlatform
 import Glibc
 
-/// The connection itself: sending, waiting, asking. On one thread, which made it and ends it.
+/// The RFB connection: sends messages, reads answers and waits for them. Used on the connection's thread only.
 final class RFBLink {
     typealias Instant = ContinuousClock.Instant
 
-    /// What ends waiting early.
-    enum Minding {
-        /// The job that waits is cancelled, or the connection is being closed.
+    /// What ends a wait early.
+    enum StopCondition {
+        /// The job is cancelled, or the connection is being closed.
         case interruption
         /// The connection is being closed.
         case closing
         case nothing
     }
 
-    /// What the server will have answered once everything before is done.
+    /// A request whose answer shows that the server has processed everything sent before it.
     private enum Mark {
         case fence(UInt32)
-        /// Any update after so many: for servers without fences.
+        /// Any update after this many: for servers without fences.
         case update(UInt64)
     }
 
@@ -27,14 +27,14 @@ final class RFBLink {
     let inbox: RFBInbox
     private var lastFence: UInt32 = 0
     private var probes: [(probe: RFBInbox.Probe, mark: Mark)] = []
-    /// A request may have been left without its answer.
+    /// The answer to an update request may still be outstanding.
     private var awaitsUpdate = false
     private var resizes: UInt64
-    private var clipboardAsks: UInt64 = 0
-    /// What a program gets that pastes. A server that remembers it asks once.
+    private var clipboardRequests: UInt64 = 0
+    /// The text that the server gets when it requests our clipboard. A server that caches it requests it once.
     var clipboard = ""
 
-    /// Shakes hands. The descriptor is this object's from here on, even when it throws.
+    /// Does the RFB handshake, and takes ownership of the descriptor, also when it throws.
     /// - Parameter budget: how long the server may take for each answer, now and later; whole seconds.
     init(_ descriptor: CInt, inbox: RFBInbox, within budget: Duration) throws(DesktopError) {
         var why = [CChar](repeating: 0, count: 200)
@@ -46,31 +46,33 @@ final class RFBLink {
         self.rfb = rfb
         self.descriptor = descriptor
         self.inbox = inbox
-        resizes = wd_rfb_told(rfb).pointee.resizes
+        resizes = wd_rfb_get_state(rfb).pointee.resizes
         inbox.setSize(size)
     }
 
     deinit { wd_rfb_close(rfb) }
 
-    var told: wd_rfb_state { wd_rfb_told(rfb).pointee }
-    var size: DesktopSize { DesktopSize(width: Int(told.width), height: Int(told.height)) }
+    /// What the server has reported so far.
+    var state: wd_rfb_state { wd_rfb_get_state(rfb).pointee }
+    var size: DesktopSize { DesktopSize(width: Int(state.width), height: Int(state.height)) }
 
     /// Whether texts of any kind can be offered through the server's clipboard.
     var hasClipboard: Bool {
         let needed = UInt32(WD_CLIPBOARD_TEXT | WD_CLIPBOARD_NOTIFY | WD_CLIPBOARD_PROVIDE)
-        return told.clipboard & needed == needed
+        return state.clipboard & needed == needed
     }
 
     // MARK: Waiting
 
-    /// Reads what the server says, answers probes and minds interruptions until the condition holds.
+    /// Reads messages of the server and answers probes until the condition holds.
     /// - Parameters:
     ///   - deadline: nil waits for ever, at no cost.
-    ///   - minding: what else ends it.
+    ///   - stop: what else ends the wait.
     /// - Throws: what `late` makes at the deadline; why the current job was interrupted;
     ///   ``DesktopError`` `.connectionLost`.
     func wait(
-        until deadline: Instant?, minding: Minding = .interruption, late: () -> DesktopError = RFBLink.silent,
+        until deadline: Instant?, stoppingOn stop: StopCondition = .interruption,
+        late: () -> DesktopError = RFBLink.silent,
         _ condition: () -> Bool
     ) throws {
         while true {
@@ -78,7 +80,7 @@ final class RFBLink {
             // Before the condition, which may be about time itself.
             let now = ContinuousClock.now
             if condition() { return }
-            switch minding {
+            switch stop {
             case .interruption: try inbox.checkInterruption()
             case .closing: if inbox.isClosing { throw RFBInbox.closed }
             case .nothing: break
@@ -90,7 +92,6 @@ final class RFBLink {
         }
     }
 
-    /// Lets time pass.
     func pause(_ duration: Duration) throws { try pause(until: .now + duration) }
 
     func pause(until end: Instant) throws {
@@ -115,13 +116,13 @@ final class RFBLink {
 
     private func read() throws {
         guard wd_rfb_read(rfb) else { throw lost() }
-        let told = told
-        if told.resizes != resizes {
-            resizes = told.resizes
+        let state = state
+        if state.resizes != resizes {
+            resizes = state.resizes
             inbox.setSize(size)
         }
-        if told.clipboard_asks != clipboardAsks {
-            clipboardAsks = told.clipboard_asks
+        if state.clipboard_requests != clipboardRequests {
+            clipboardRequests = state.clipboard_requests
             try send(RFBMessage.clipboardProvide(clipboard))
         }
         if !probes.isEmpty {
@@ -152,8 +153,7 @@ final class RFBLink {
 
     // MARK: Sending
 
-    /// Few bytes at once, each time that the server has room for them: libvncclient would block for
-    /// as long as it has none.
+    /// Sends few bytes at a time, each when the socket has room for them: libvncclient would block until it has.
     func send(_ bytes: [UInt8]) throws {
         var rest = bytes[...]
         while !rest.isEmpty {
@@ -171,53 +171,55 @@ final class RFBLink {
         let deadline = ContinuousClock.now + DesktopLimits.answerBudget
         while true {
             var item = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
-            // Not interrupted: the release of keys goes this way, too.
+            // Not interruptible: releasing keys after a cancellation sends, too.
             if Glibc.poll(&item, 1, 100) > 0 { return }
             if ContinuousClock.now >= deadline || inbox.isClosing { throw RFBLink.silent() }
         }
     }
 
-    // MARK: Asking
+    // MARK: Requests
 
     private func mark() throws -> Mark {
-        if told.has_fence {
+        if state.has_fence {
             lastFence &+= 1
             try send(RFBMessage.fence(lastFence))
             return .fence(lastFence)
         }
-        let mark = Mark.update(told.updates)
+        let mark = Mark.update(state.updates)
         try request(changed: false, DesktopSize(width: 1, height: 1))
         return mark
     }
 
     private func isAnswered(_ mark: Mark) -> Bool {
         switch mark {
-        // Answered in order; the number may wrap.
-        case .fence(let number): told.fence_answers > 0 && Int32(bitPattern: told.fence_answer &- number) >= 0
-        case .update(let count): told.updates > count
+        // The server answers in order; the number may wrap.
+        case .fence(let number): state.fence_answers > 0 && Int32(bitPattern: state.fence_answer &- number) >= 0
+        case .update(let count): state.updates > count
         }
     }
 
-    /// Returns when the server has done everything that was sent before.
-    func fence(minding: Minding = .interruption, within budget: Duration = DesktopLimits.answerBudget) throws {
+    /// Returns when the server has processed everything that was sent before.
+    func fence(stoppingOn stop: StopCondition = .interruption, within budget: Duration = DesktopLimits.answerBudget)
+        throws
+    {
         let mark = try mark()
-        try wait(until: .now + budget, minding: minding) { isAnswered(mark) }
+        try wait(until: .now + budget, stoppingOn: stop) { isAnswered(mark) }
     }
 
-    /// As a fence, and the screen's size and the pointer's position are the present ones, as far as the
-    /// server tells them: it does with updates only.
+    /// Like a fence, and afterwards screen size and pointer position are current, as far as the server reports
+    /// them: it does so with updates only.
     func sync() throws {
-        // What comes first may be the answer to a request that an interruption left; what comes next is of the
-        // time after this one began.
+        // The first update may answer an earlier request that was interrupted; the next one answers a request made
+        // after this call began.
         if awaitsUpdate { try update() }
         try update()
     }
 
     private func update() throws {
-        let count = told.updates
+        let count = state.updates
         awaitsUpdate = true
         try request(changed: false, DesktopSize(width: 1, height: 1))
-        try wait(until: .now + DesktopLimits.answerBudget) { told.updates != count }
+        try wait(until: .now + DesktopLimits.answerBudget) { state.updates != count }
         awaitsUpdate = false
     }
 
@@ -228,9 +230,9 @@ final class RFBLink {
         }
     }
 
-    /// Hands out the whole screen as it is now: 4 bytes a pixel, blue, green, red and one unused.
+    /// Calls the body with the whole screen as it is now: 4 bytes a pixel, blue, green, red and one unused.
     func capture<T>(_ body: (UnsafePointer<UInt8>, DesktopSize) throws -> T) throws -> T {
-        // A screen whose size changes meanwhile is asked for again.
+        // A screen whose size changes meanwhile is requested again.
         for _ in 0..<8 {
             try sync()
             let size = size
@@ -239,7 +241,7 @@ final class RFBLink {
                     .failed, "The desktop is too large for a screenshot: \(size.width) by \(size.height) pixels.")
             }
             let bytes = size.width * size.height * 4
-            // Given back to the system at once: the allocator would keep what is 8 MiB mostly.
+            // mmap gives the memory (mostly 8 MiB) back to the system at once; the allocator would keep it.
             guard
                 let memory = mmap(nil, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
                 memory != MAP_FAILED
@@ -255,9 +257,9 @@ final class RFBLink {
         throw DesktopError(.failed, "The desktop changes its size all the time.")
     }
 
-    /// - Returns: false when the size changed, so that the picture is none.
+    /// - Returns: false when the size changed, so that the picture is unusable.
     private func fill(_ size: DesktopSize) throws -> Bool {
-        let before = told
+        let before = state
         let whole = UInt64(size.width) * UInt64(size.height)
         var seen = before.updates
         awaitsUpdate = true
@@ -265,16 +267,16 @@ final class RFBLink {
         let deadline = ContinuousClock.now + DesktopLimits.answerBudget
         while true {
             try wait(until: deadline) {
-                told.resizes != before.resizes || told.pixels >= whole || told.updates != seen
+                state.resizes != before.resizes || state.pixels >= whole || state.updates != seen
             }
-            if told.resizes != before.resizes { return false }
-            if told.pixels >= whole {
+            if state.resizes != before.resizes { return false }
+            if state.pixels >= whole {
                 awaitsUpdate = false
                 return true
             }
-            seen = told.updates
-            // The size alone may come first, and uses up the request; the pixels are marked as changed.
-            if told.pixels == 0 { try request(changed: true, size) }
+            seen = state.updates
+            // The server may answer with the new size alone, which uses up the request; the pixels count as changed.
+            if state.pixels == 0 { try request(changed: true, size) }
         }
     }
 }

@@ -1,8 +1,6 @@
-/// What a client says to a VNC server, as bytes (RFC 6143, 7.5; fences and the extended clipboard
+/// The messages of a client to a VNC server, as bytes (RFC 6143, 7.5; fences and the extended clipboard
 /// from the RFB community's protocol description). Integers are big-endian.
 enum RFBMessage {
-    static let keyBytes = 8
-
     static func key(_ keysym: UInt32, down: Bool, to bytes: inout [UInt8]) {
         bytes += [4, down ? 1 : 0, 0, 0]
         append(keysym, to: &bytes)
@@ -18,7 +16,7 @@ enum RFBMessage {
         }
     }
 
-    /// A fence that is answered when everything before it is done.
+    /// A fence, which the server answers when it has processed everything before it.
     static func fence(_ number: UInt32) -> [UInt8] {
         var bytes: [UInt8] = [248, 0, 0, 0, 0x80, 0, 0, 1, 4]
         append(number, to: &bytes)
@@ -26,17 +24,17 @@ enum RFBMessage {
     }
 
     private static let text: UInt32 = 1
-    private static let announcedActions: UInt32 = 1 << 24 | 1 << 25 | 1 << 26 | 1 << 27 | 1 << 28
+    private static let supportedActions: UInt32 = 1 << 24 | 1 << 25 | 1 << 26 | 1 << 27 | 1 << 28
 
-    /// What we can do with the clipboard; 0 bytes of text are to be sent without being asked for.
-    static let clipboardCapabilities: [UInt8] = clipboard(text | announcedActions, [0, 0, 0, 0])
+    /// Our clipboard capabilities: text, of which the server shall send 0 bytes unsolicited.
+    static let clipboardCapabilities: [UInt8] = clipboard(text | supportedActions, [0, 0, 0, 0])
 
-    /// We have a text.
+    /// Announces that we have a text.
     static let clipboardNotify: [UInt8] = clipboard(text | 1 << 27, [])
 
-    /// Here it is.
+    /// Sends the text.
     static func clipboardProvide(_ string: String) -> [UInt8] {
-        // With the NUL that ends it; line ends are CR LF, which callers do not have in it.
+        // NUL-terminated. Line ends would have to be CR LF; callers have none in the text.
         let utf8 = Array(string.utf8) + [0]
         var plain: [UInt8] = []
         append(UInt32(clamping: utf8.count), to: &plain)
@@ -52,7 +50,7 @@ enum RFBMessage {
         return bytes + content
     }
 
-    /// A zlib stream (RFC 1950) of stored blocks (RFC 1951): there is nothing to save on a loopback.
+    /// A zlib stream (RFC 1950) of stored blocks (RFC 1951): on loopback compression saves nothing.
     static func zlibStored(_ plain: [UInt8]) -> [UInt8] {
         var bytes: [UInt8] = [0x78, 0x01]
         var rest = plain[...]

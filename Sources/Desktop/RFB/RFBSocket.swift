@@ -6,8 +6,8 @@ import Glibc
 enum RFBSocket {
     /// A connected, non-blocking descriptor below FD_SETSIZE: libvncclient waits with select().
     /// Blocks for at most the budget for each address.
-    /// - Throws: ``DesktopError`` `.connectionLost` that says who did not answer; `.failed` when there is no
-    ///   descriptor that can be used.
+    /// - Throws: ``DesktopError`` `.connectionLost` that names the address; `.failed` when no usable descriptor
+    ///   is left.
     static func connect(to endpoint: RFBEndpoint, within budget: Duration) throws(DesktopError) -> CInt {
         switch endpoint {
         case .unix(let path): return try connectUnix(path, budget)
@@ -53,7 +53,7 @@ enum RFBSocket {
                 failure = refused("\(host):\(port)", descriptor)
                 continue
             }
-            // Small messages whose answers are waited for.
+            // Messages are small, and we wait for their answers.
             var on: CInt = 1
             setsockopt(descriptor, CInt(IPPROTO_TCP), TCP_NODELAY, &on, socklen_t(MemoryLayout<CInt>.size))
             wa_set_nonblocking(descriptor)
@@ -80,9 +80,9 @@ enum RFBSocket {
     }
 
     /// Closes the descriptor, too.
-    private static func refused(_ who: String, _ descriptor: CInt) -> DesktopError {
+    private static func refused(_ address: String, _ descriptor: CInt) -> DesktopError {
         let why = errnoText(errno)
         close(descriptor)
-        return DesktopError(.connectionLost, "The VNC server at \(who) does not accept connections.", detail: why)
+        return DesktopError(.connectionLost, "The VNC server at \(address) does not accept connections.", detail: why)
     }
 }

@@ -1,12 +1,12 @@
-/// Finds in what `ffmpeg -progress` writes that a frame is on the disk.
+/// Finds in the output of `ffmpeg -progress` when the first frame is on disk.
 ///
 /// It writes blocks of `name=value` lines, each ended by `progress=…` (ffmpeg(1), -progress):
-/// `frame` counts frames that went to the encoder or out of it, by version; `total_size` is the size
-/// of the first output file, which with -flush_packets is what was written.
+/// `frame` counts frames that entered or left the encoder, depending on the version; `total_size` is the size of
+/// the first output file, which with -flush_packets is what was written.
 struct ProgressScanner: Sendable {
-    /// ftyp, free and the head of mdat, which are written before any frame, have 48 bytes.
+    /// More than ftyp, free and the head of mdat (48 bytes), which are written before any frame.
     private static let headerBytes = 128
-    /// Bytes of a line that are kept; ours are shorter.
+    /// Bytes of a line that are kept; the lines that we read are shorter.
     private static let lineBytes = 128
 
     private var line: [UInt8] = []
@@ -40,7 +40,7 @@ struct ProgressScanner: Sendable {
         }
     }
 
-    /// `N/A` before there is any.
+    /// 0 for `N/A`, which ffmpeg writes before the first value.
     private func number(_ text: Substring) -> Int {
         Int(text.drop { $0 == " " }.prefix { $0.isNumber }) ?? 0
     }

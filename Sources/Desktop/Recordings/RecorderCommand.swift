@@ -1,9 +1,9 @@
 import AgentCore
 import Glibc
 
-/// A program that records a display, and how it tells that it does.
+/// A program that records a display, and the sign that it records.
 struct RecorderCommand: Sendable, Equatable {
-    enum Sign: Sendable, Equatable {
+    enum ReadySign: Sendable, Equatable {
         /// ``ProgressScanner`` on stdout.
         case progress
         /// The video's file has bytes in it.
@@ -13,21 +13,21 @@ struct RecorderCommand: Sendable, Equatable {
     /// For the log.
     var name: String
     var arguments: [String]
-    var readySign: Sign
+    var readySign: ReadySign
 
-    /// How often a still picture is written all the same: every 20th frame, so that still time passes
-    /// 20 times as fast (spec: recording).
+    /// Equal frames in a row that are dropped: every 20th is kept, so that still time passes 20 times as fast
+    /// (spec: recording).
     private static let longestDrop = 19
-    /// What the recorder may write beyond the limit on what is sent before it ends by itself.
+    /// Bytes beyond the limit on what is sent after which the recorder ends by itself.
     private static let overrun = 64 << 10
 
     /// ffmpeg in one pass: the first frame as JPEG, and all frames that differ as H.264.
     ///
-    /// - `zerolatency`: the encoder gives each frame at once, so that the first is on the disk before
-    ///   the first 200.
+    /// - `zerolatency`: the encoder outputs each frame immediately, so that the first is on disk before the start is
+    ///   answered with 200.
     /// - `pad`: 4:2:0 needs an even width and height.
-    /// - `faststart`: the index moves to the front at the end, so that any player can seek; until then
-    ///   there is none, which is how a video that was not finished is told from one that was.
+    /// - `faststart`: the index is moved to the front at the end, so that any player can seek; a video without an
+    ///   index was not finished.
     static func ffmpeg(
         _ program: String, display: String, files: RecordingFiles, videoBytes: Int
     ) -> RecorderCommand {
@@ -59,7 +59,7 @@ struct RecorderCommand: Sendable, Equatable {
             name: "portabledesktop", arguments: command + flags + picture + [files.video], readySign: .fileGrows)
     }
 
-    /// The first executable file of that name in the directories of a PATH. Blocks on the disk.
+    /// The first executable file of that name in the directories of a PATH. Blocks.
     static func find(_ name: String, path: String) -> String? {
         for directory in path.split(separator: ":") where directory.hasPrefix("/") {
             let candidate = "\(directory)/\(name)"

@@ -2,15 +2,15 @@ import AgentCore
 import Glibc
 import NIOCore
 
-/// Where one recording is on the disk: a directory of its own, so that a new recording never meets
-/// the files of an old one. Every call blocks on the disk.
+/// The files of one recording, in a directory of its own, so that a new recording never finds the files of an old
+/// one. Every call blocks.
 struct RecordingFiles: Sendable, Equatable {
     let directory: String
     var video: String { "\(directory)/video.mp4" }
     var thumbnail: String { "\(directory)/thumbnail.jpg" }
 
-    /// Makes the directory, which only we can look into.
-    /// - Throws: ``CoreError`` that names the path, also where another's directory or a link is in its parent's place.
+    /// Makes the directory (0700).
+    /// - Throws: ``CoreError`` that names the path, also when its parent is a link or belongs to another user.
     func create() throws {
         let parent = parentDirectory(of: directory)
         try createDirectories(parent, mode: 0o700)
@@ -20,12 +20,12 @@ struct RecordingFiles: Sendable, Equatable {
         }
     }
 
-    /// Makes both files with mode 0600: a program that opens them would make them readable by all.
+    /// Makes both files with mode 0600: the recorder would create them readable by all.
     func createEmpty() throws {
         for path in [video, thumbnail] { close(try OwnFile.open(path, O_WRONLY | O_CREAT | O_EXCL)) }
     }
 
-    /// Empties the directory for a further recorder.
+    /// Empties the directory for the next recorder.
     func removeContents() { Self.removeContents(of: directory) }
 
     func remove() { removeOwnTree(directory) }
@@ -35,8 +35,8 @@ struct RecordingFiles: Sendable, Equatable {
         return lstat(video, &info) == 0 ? Int(info.st_size) : 0
     }
 
-    /// Opens what was recorded, if it is whole.
-    /// - Throws: ``CoreError`` that names the path, also where something else is in a file's place.
+    /// Opens a complete recording.
+    /// - Throws: ``CoreError`` that names the path, also when something else is at a file's path.
     func open() throws -> RecordedVideo {
         let video = try Self.openOwn(video)
         let picture: CInt
@@ -49,11 +49,11 @@ struct RecordingFiles: Sendable, Equatable {
             throw error
         }
         let recorded = RecordedVideo(video: video, thumbnail: picture)
-        guard recorded.isWhole else { throw CoreError(.invalid, "\(self.video) has no index: it was not finished") }
+        guard recorded.isComplete else { throw CoreError(.invalid, "\(self.video) has no index: it was not finished") }
         return recorded
     }
 
-    /// Opens a file that a recorder may have made, with whatever mode.
+    /// Opens a file that a recorder may have created, and corrects its mode.
     private static func openOwn(_ path: String) throws(CoreError) -> CInt {
         let descriptor = try OwnFile.open(path, O_RDONLY)
         fchmod(descriptor, 0o600)
@@ -74,7 +74,7 @@ struct RecordingFiles: Sendable, Equatable {
     }
 }
 
-/// The files of a recording, held open: they may be removed meanwhile. Reads block on the disk.
+/// The files of a recording, held open, since they may be removed while they are sent. Reads block.
 public final class RecordedVideo: Sendable {
     private let videoFile: CInt
     private let thumbnailFile: CInt
@@ -115,12 +115,12 @@ public final class RecordedVideo: Sendable {
         return buffer
     }
 
-    /// Whether the file has an index (`moov`) and pictures (`mdat`), each whole: top-level boxes are a
+    /// Whether the file has an index (`moov`) and frames (`mdat`), each complete: top-level boxes are a
     /// size in 4 bytes, a type in 4, and a size in 8 more where the first is 1 (ISO 14496-12, 4.2).
-    var isWhole: Bool {
+    var isComplete: Bool {
         var offset = 0
         var seen: Set<String> = []
-        // Ours have four or five, a fragmented one two a fragment; the bound is against nonsense.
+        // ffmpeg's files have four or five, fragmented ones two a fragment; the bound is for damaged files.
         for _ in 0..<100_000 {
             guard let head = try? Self.read(videoFile, offset, 8),
                 let short: UInt32 = head.getInteger(at: 0), let type = head.getString(at: 4, length: 4)

@@ -2,8 +2,8 @@
 public struct RecordingLimits: Sendable {
     /// Recorders that run at once.
     public var running = DesktopLimits.recordings
-    /// Bytes of a video that are sent. The recorder ends by itself a little above it: more could
-    /// never be sent and would only fill the disk.
+    /// Bytes of a video that are sent. The recorder ends by itself a little above that: more could never be sent
+    /// and would only fill the disk.
     public var videoBytes = DesktopLimits.recordingBytes
     /// Bytes of a thumbnail that are sent.
     public var thumbnailBytes = DesktopLimits.thumbnailBytes
@@ -11,13 +11,13 @@ public struct RecordingLimits: Sendable {
     public var idle = DesktopLimits.recordingIdle
     /// From the start of a recorder to its first frame.
     public var start = Duration.seconds(15)
-    /// After which a recorder that does not tell is taken to record.
+    /// After this time a recorder without a sign is taken to record.
     public var fallbackReady = Duration.seconds(3)
     /// Between SIGINT and SIGKILL.
     public var stop = DesktopLimits.recordingStop
-    /// The same when the daemon shuts down.
+    /// The same at the daemon's shutdown.
     public var shutdown = DesktopLimits.shutdownRecordings
-    /// How long shutdown waits for what SIGKILL hit.
+    /// How long shutdown waits after SIGKILL.
     public var kill = Duration.seconds(1)
     /// How long a stopped recording is kept.
     public var retention = DesktopLimits.recordingRetention

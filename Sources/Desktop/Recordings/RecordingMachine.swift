@@ -1,24 +1,22 @@
-import AgentCore
-
-/// The life of one recording, without I/O: what happened goes in, what to do comes out.
+/// The states of one recording, without I/O: events in, actions out.
 ///
 ///     waiting ─► launching ─► starting ─► running ─► stopping ─► checking ─► over
 ///                   ▲ next recorder ┘         └ ended by itself ────┘
 ///
-/// An event that does not fit the phase changes nothing and asks for nothing: signals, exits and
-/// timers cross each other, and the one that came first has decided.
+/// An event that does not fit the phase changes nothing and causes no action: signals, exits and timers cross each
+/// other, and the first one decides.
 struct RecordingMachine: Sendable, Equatable {
     enum Phase: Sendable, Equatable {
-        /// For the desktop.
+        /// Waits for the desktop.
         case waiting
         /// A recorder is being started.
         case launching
         /// It runs and has not written a frame.
         case starting
         case running
-        /// It was told to end.
+        /// SIGINT was sent, or will be once it is launched.
         case stopping
-        /// It has ended; what it left is looked at.
+        /// It has ended; its files are checked.
         case checking
         case over(End)
     }
@@ -26,7 +24,7 @@ struct RecordingMachine: Sendable, Equatable {
     enum End: Sendable, Equatable {
         /// There is a video.
         case finished
-        /// There was one, but it cannot be used.
+        /// There is one, but it is unusable.
         case corrupted
         /// It never began.
         case failed
@@ -36,20 +34,20 @@ struct RecordingMachine: Sendable, Equatable {
         case none
         /// Start the recorder of this number.
         case launch(Int)
-        /// Tell who waits that it records.
+        /// Resume the callers that wait for its start.
         case ready
-        /// Send SIGINT, and let the time for it begin.
+        /// Send SIGINT, and start the timer for it.
         case interrupt
         /// Send SIGKILL.
         case kill
-        /// Look whether the video is whole.
+        /// Check whether the video is complete.
         case check
-        /// Tell everybody that it is over.
+        /// Resume all waiters: it is over.
         case end(End)
     }
 
     private(set) var phase = Phase.waiting
-    /// The recorder ended although nobody had asked it to.
+    /// The recorder ended without having been stopped.
     private(set) var endedByItself = false
     private(set) var wasKilled = false
     private var attempt = 0
@@ -92,9 +90,9 @@ struct RecordingMachine: Sendable, Equatable {
         case .launching:
             phase = .starting
             return .none
-        // Told to end in between; should its time for that be over already, it gets no other one.
+        // Stopped while it was launched. When the time for that is up already, it is killed.
         case .stopping: return wasKilled ? .kill : .interrupt
-        // Nobody waits for it any more, so nobody would end it.
+        // Given up meanwhile; nothing else would end it.
         case .over: return .kill
         default: return .none
         }
@@ -116,7 +114,7 @@ struct RecordingMachine: Sendable, Equatable {
         return .ready
     }
 
-    /// No frame within the time for it.
+    /// There was no frame in time.
     mutating func startTimedOut() -> Action {
         guard phase == .starting else { return .none }
         mayTryNext = false
@@ -137,7 +135,7 @@ struct RecordingMachine: Sendable, Equatable {
         }
     }
 
-    /// It did not end within the time for it.
+    /// It did not end in time.
     mutating func stopTimedOut() -> Action {
         guard phase == .stopping, !wasKilled else { return .none }
         wasKilled = true
@@ -152,7 +150,7 @@ struct RecordingMachine: Sendable, Equatable {
             phase = .checking
             return .check
         case .stopping where !wasReady: return end(.failed)
-        // What a killed recorder leaves is never whole, whatever it looks like.
+        // The video of a killed recorder is never complete, even if it looks so.
         case .stopping where wasKilled: return end(.corrupted)
         case .stopping:
             phase = .checking
@@ -161,12 +159,12 @@ struct RecordingMachine: Sendable, Equatable {
         }
     }
 
-    mutating func checked(isWhole: Bool) -> Action {
+    mutating func checked(isComplete: Bool) -> Action {
         guard phase == .checking else { return .none }
-        return end(isWhole ? .finished : .corrupted)
+        return end(isComplete ? .finished : .corrupted)
     }
 
-    /// Nothing is waited for any more: not even SIGKILL ended it.
+    /// Not even SIGKILL ended it; shutdown waits no longer.
     mutating func giveUp() -> Action {
         guard !isOver else { return .none }
         return end(wasReady ? .corrupted : .failed)

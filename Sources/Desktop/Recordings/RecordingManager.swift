@@ -3,15 +3,15 @@ import FoundationEssentials
 import Logging
 import Synchronization
 
-/// Keeps the recordings of the desktop (spec: virtual desktop, recording). Nothing exists, no thread,
-/// no timer and no directory, before the first start.
+/// Manages the recordings of the desktop (spec: virtual desktop, recording). There is no timer and no directory
+/// before the first start.
 public final class RecordingManager: Sendable {
     public struct Configuration: Sendable {
-        /// For the files; made at the first start.
+        /// For the files; created at the first start.
         public var directory: String
         public var environment: EnvironmentBuilder
-        /// The desktop program's `record` with everything in front of its flags, nil when the program
-        /// is not there. Asked on a blocking thread at each start.
+        /// The desktop program's `record` subcommand, to which flags are added; nil when the program is not
+        /// installed. Called on a blocking thread at each start.
         public var fallback: @Sendable () -> [String]?
         public var limits = RecordingLimits()
 
@@ -30,7 +30,7 @@ public final class RecordingManager: Sendable {
         /// On ``AgentClock``.
         var startedAt: Duration
         var stopRequested = false
-        /// When it was over, and the bytes that it keeps.
+        /// When it ended, and the bytes that it keeps on disk.
         var ended: (at: Duration, bytes: Int)?
     }
 
@@ -70,13 +70,13 @@ public final class RecordingManager: Sendable {
     /// Recordings that run, or begin or end at the moment.
     public var running: Int { state.withLock { $0.active } }
 
-    /// Somebody acted on the desktop: recordings go on for another ``RecordingLimits/idle``.
+    /// An action was performed: recordings go on for another ``RecordingLimits/idle``.
     public func noteActivity() {
         let now = context.clock.now()
         state.withLock { $0.lastActivity = now }
     }
 
-    /// Removes what an earlier life of the agent left. The first start does it where nobody did.
+    /// Removes the recordings of an earlier run of the agent, once. The first start does it at the latest.
     public func removeLeftovers() async {
         let cleaning = state.withLock { state in
             if let cleaning = state.cleaning { return cleaning }
@@ -90,8 +90,8 @@ public final class RecordingManager: Sendable {
         await cleaning.value
     }
 
-    /// Starts a recording of the desktop, which is started when there is none. Returns when the first
-    /// frame is on the disk. One that runs already is left alone; one that is over is discarded.
+    /// Starts a recording of the desktop, which is started when there is none. Returns when the first frame is on
+    /// disk. A recording of this id that runs already goes on; one that is over is discarded.
     /// - Throws: ``DesktopError``: `.tooMany`, `.shuttingDown`, `.failed`.
     public func start(_ id: UUID) async throws {
         await removeLeftovers()
@@ -111,7 +111,7 @@ public final class RecordingManager: Sendable {
         }
     }
 
-    /// Ends a recording, when it still runs, and gives what was recorded; the same as often as asked.
+    /// Ends a recording, if it still runs, and returns the video; repeatable.
     /// - Throws: ``DesktopError``: `.notFound`, `.shuttingDown`, `.failed` when it is corrupted.
     public func stop(_ id: UUID) async throws -> RecordedVideo {
         let recording: ScreenRecording? = try state.withLock { state in
@@ -119,15 +119,15 @@ public final class RecordingManager: Sendable {
             return state.entries[id]?.recording
         }
         guard let recording else { throw DesktopError(.notFound, ScreenRecording.notFound) }
-        // A stop that overtakes its start waits for it; when that fails there is nothing to stop.
+        // A stop that comes before the start is finished waits for it; without a start there is nothing to stop.
         try? await recording.ready()
         state.withLock { if $0.entries[id]?.recording === recording { $0.entries[id]?.stopRequested = true } }
         recording.stop(.request)
         return try await recording.result()
     }
 
-    /// Has every recording end in order, kills what has not after ``RecordingLimits/shutdown``, and
-    /// removes all files. Whoever waits for a stop still gets what was recorded.
+    /// Stops all recordings, kills recorders that have not ended after ``RecordingLimits/shutdown``, and removes all
+    /// files. Clients that wait for a stop still get their video.
     public func shutdown() async {
         let (recordings, timer, wasUsed) = state.withLock { state in
             state.shuttingDown = true
@@ -137,14 +137,14 @@ public final class RecordingManager: Sendable {
         timer?.cancel()
         for recording in recordings { recording.stop(.shutdown) }
         let (clock, limits) = (context.clock, limits)
-        let patience = Task(executorPreference: context.executor) {
+        let timeout = Task(executorPreference: context.executor) {
             guard (try? await clock.sleep(limits.shutdown)) != nil else { return }
             for recording in recordings { recording.kill() }
             guard (try? await clock.sleep(limits.kill)) != nil else { return }
             for recording in recordings { recording.giveUp() }
         }
         for recording in recordings { await recording.over() }
-        patience.cancel()
+        timeout.cancel()
         state.withLock { $0.entries = [:] }
         guard wasUsed else { return }
         let directory = context.configuration.directory
@@ -195,15 +195,16 @@ public final class RecordingManager: Sendable {
                 return [recording]
             }
             state.entries[recording.id]?.ended = (now, ended.bytes)
-            // One that cannot be used is remembered, for whoever asks, and takes no space.
-            return overflow(&state) + (ended.end == .corrupted ? [recording] : [])
+            // A corrupted one is remembered for the stop's answer, without its files.
+            return evictOldest(&state) + (ended.end == .corrupted ? [recording] : [])
         }
         discard(gone)
         scheduleTimer()
     }
 
-    /// Takes out the oldest of those that are over until the rest is within the limits.
-    private func overflow(_ state: inout State) -> [ScreenRecording] {
+    /// Removes the oldest finished recordings from the table until the rest is within the limits.
+    /// - Returns: the removed ones.
+    private func evictOldest(_ state: inout State) -> [ScreenRecording] {
         var over = state.entries.values.compactMap { entry in entry.ended.map { (entry.recording, $0.at, $0.bytes) } }
             .sorted { $0.1 < $1.1 }
         var bytes = over.reduce(0) { $0 + $1.2 }
@@ -238,7 +239,7 @@ public final class RecordingManager: Sendable {
     private func log(_ recording: ScreenRecording, _ ended: ScreenRecording.Ended) {
         let metadata: Logger.Metadata = [
             "recording": "\(recording.id.lowercased)", "bytes": "\(ended.bytes)",
-            "ended_by": "\(ended.byItself ? "itself" : ended.cause?.rawValue ?? "nobody")",
+            "ended_by": "\(ended.byItself ? "itself" : ended.cause?.rawValue ?? "unknown")",
         ]
         switch ended.end {
         case .finished: context.logger.info("recording ended", metadata: metadata)
@@ -252,8 +253,8 @@ public final class RecordingManager: Sendable {
 
     // MARK: Time
 
-    /// Lets the one timer run to the next recording that goes without actions or has been kept long
-    /// enough. Actions only ever make that later, which the timer finds when it wakes.
+    /// Sets the one timer to when the next recording is idle for too long or has been kept long enough. Actions
+    /// only make that later, which the timer finds when it fires.
     private func scheduleTimer() {
         let now = context.clock.now()
         state.withLock { state in

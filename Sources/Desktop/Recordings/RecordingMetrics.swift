@@ -2,13 +2,13 @@ import AgentCore
 
 /// The metrics of recordings.
 struct RecordingMetrics: Sendable {
-    /// Why a recording gave no video.
+    /// Why a recording produced no video.
     enum Failure: String, Sendable, CaseIterable {
         /// It never began.
         case start
-        /// The recorder ended by itself, and what it left cannot be used.
+        /// The recorder ended by itself, and left no usable video.
         case died
-        /// The recorder did not end when told to, or left nothing that can be used.
+        /// The recorder did not end in time when it was stopped, or left no usable video.
         case stop
     }
 

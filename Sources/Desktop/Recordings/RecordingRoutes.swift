@@ -8,7 +8,7 @@ import NIOCore
 /// The routes below /api/v0/desktop/recording (spec: virtual desktop).
 public struct RecordingRoutes: Sendable {
     static let base = "/api/v0/desktop/recording"
-    /// Bytes read from disk and sent at once.
+    /// Bytes that are read and sent at a time.
     private static let chunk = 256 << 10
 
     private let manager: RecordingManager
@@ -61,7 +61,7 @@ public struct RecordingRoutes: Sendable {
         return id
     }
 
-    /// RFC 2046 section 5.1. The boundary is random: it is in no part by chance.
+    /// RFC 2046 section 5.1. The boundary is random, so that no part contains it.
     private func multipart(_ video: RecordedVideo) -> Response {
         let boundary = "\(UUID().lowercased)\(UUID().lowercased)".filter { $0 != "-" }
         let hasThumbnail = video.thumbnailBytes > 0 && video.thumbnailBytes <= limits.thumbnailBytes

@@ -4,8 +4,7 @@ import Glibc
 import Logging
 import Synchronization
 
-/// One recording: drives the recorder as ``RecordingMachine`` says. Its waiters are told from any
-/// thread.
+/// One recording: drives the recorder as ``RecordingMachine`` decides. Events come from any thread.
 final class ScreenRecording: Sendable {
     struct Context: Sendable {
         var configuration: RecordingManager.Configuration
@@ -17,15 +16,15 @@ final class ScreenRecording: Sendable {
         var logger: Logger
     }
 
-    /// Who had it ended.
+    /// Why it was stopped.
     enum Cause: String, Sendable {
         case request
-        /// Nobody acted for ``RecordingLimits/idle``.
+        /// There was no action for ``RecordingLimits/idle``.
         case idle
         case shutdown
     }
 
-    /// What the manager has to know of an end.
+    /// How a recording ended, for the manager.
     struct Ended: Sendable {
         var end: RecordingMachine.End
         var bytes: Int
@@ -35,7 +34,7 @@ final class ScreenRecording: Sendable {
         var failure: DesktopError?
     }
 
-    private struct State {
+    struct State {
         var machine = RecordingMachine()
         var cause: Cause?
         var display = ""
@@ -45,7 +44,7 @@ final class ScreenRecording: Sendable {
         var process: (any RunningCommand)?
         var scanner = ProgressScanner()
         var errors = TailBuffer()
-        /// Why it could not begin: of the first recorder, which is the one that should have worked.
+        /// Why it could not begin; of several recorders the error of the first, which is the preferred one.
         var failure: DesktopError?
         var video: RecordedVideo?
         var timer: Task<Void, Never>?
@@ -56,12 +55,12 @@ final class ScreenRecording: Sendable {
 
     let id: UUID
     let files: RecordingFiles
-    private let context: Context
+    let context: Context
     private let onEnd: @Sendable (ScreenRecording, Ended) -> Void
-    private let state = Mutex(State())
-    private var limits: RecordingLimits { context.configuration.limits }
+    let state = Mutex(State())
+    var limits: RecordingLimits { context.configuration.limits }
 
-    /// - Parameter onEnd: called once, before anybody who waits is told.
+    /// - Parameter onEnd: called once, before the waiters are resumed.
     init(
         id: UUID, files: RecordingFiles, context: Context, onEnd: @escaping @Sendable (ScreenRecording, Ended) -> Void
     ) {
@@ -75,12 +74,12 @@ final class ScreenRecording: Sendable {
 
     var isStartingOrRunning: Bool { state.withLock { $0.machine.isStartingOrRunning } }
 
-    /// Finds the desktop and begins. ``ready()`` tells how that went.
+    /// Gets the desktop and starts the recorder; ``ready()`` waits for the outcome.
     func begin() {
         task { [self] in
             do {
                 let desktop = try await context.provider.desktop()
-                // Shutdown may have come meanwhile, and have removed all files for good.
+                // Shutdown may have removed all files meanwhile.
                 guard !state.withLock({ $0.machine.isOver }) else { return }
                 let commands = try await context.pool.run { [self] in try prepare(desktop.display) }
                 let action = state.withLock { state -> RecordingMachine.Action in
@@ -96,7 +95,7 @@ final class ScreenRecording: Sendable {
         }
     }
 
-    /// Returns when the first frame is written, at once when it was.
+    /// Returns when the first frame is written, immediately when it was written before.
     /// - Throws: ``DesktopError`` when it could not begin.
     func ready() async throws {
         try await withCheckedThrowingContinuation { continuation in
@@ -113,7 +112,7 @@ final class ScreenRecording: Sendable {
         }
     }
 
-    /// Has it end; ``result()`` and ``over()`` tell when it has.
+    /// Stops it; ``result()`` and ``over()`` wait for the end.
     func stop(_ cause: Cause) {
         perform(
             state.withLock { state in
@@ -122,10 +121,10 @@ final class ScreenRecording: Sendable {
             })
     }
 
-    /// Kills a recorder that was told to stop, without further patience.
+    /// Kills a recorder that is being stopped, before its time is up.
     func kill() { perform(state.withLock { $0.machine.stopTimedOut() }) }
 
-    /// Waits for nothing any more.
+    /// Ends the recording without waiting for its recorder.
     func giveUp() { perform(state.withLock { $0.machine.giveUp() }) }
 
     /// Returns when it is over.
@@ -142,7 +141,7 @@ final class ScreenRecording: Sendable {
     /// What was recorded, once it is over.
     /// - Throws: ``DesktopError``: `.failed` when it cannot be used, `.notFound` when it never began.
     func result() async throws -> RecordedVideo {
-        // A video that is over already is opened; who waits for the end gets the one that was looked at.
+        // A caller that waited for the end gets the video that was checked; a later one opens it again.
         let video: RecordedVideo? = try await withCheckedThrowingContinuation { continuation in
             let known: Result<RecordedVideo?, any Error>? = state.withLock { state in
                 guard case .over(let end) = state.machine.phase else {
@@ -180,174 +179,7 @@ final class ScreenRecording: Sendable {
         return state.failure ?? DesktopError(.failed, "Failed to start recording.")
     }
 
-    // MARK: Beginning
-
-    /// The recorders to try, in order. Blocks on the disk.
-    private func prepare(_ display: String) throws -> [RecorderCommand] {
-        let configuration = context.configuration
-        let path = configuration.environment.build()["PATH"] ?? EnvironmentBuilder.defaultPath
-        var commands: [RecorderCommand] = []
-        if let ffmpeg = RecorderCommand.find("ffmpeg", path: path) {
-            commands.append(.ffmpeg(ffmpeg, display: display, files: files, videoBytes: limits.videoBytes))
-        }
-        if let fallback = configuration.fallback() {
-            commands.append(.portableDesktop(fallback, files: files, thumbnail: true))
-            commands.append(.portableDesktop(fallback, files: files, thumbnail: false))
-        }
-        guard !commands.isEmpty else {
-            throw DesktopError(
-                .failed, "Failed to start recording.",
-                detail: "There is neither ffmpeg nor portabledesktop in PATH; install ffmpeg.")
-        }
-        try files.create()
-        return commands
-    }
-
-    private func cannotBegin(_ error: any Error) {
-        let failure =
-            error as? DesktopError
-            ?? DesktopError(.failed, "Failed to start recording.", detail: "\(error)", cause: error)
-        perform(
-            state.withLock { state in
-                state.failure = failure
-                return state.machine.cannotBegin()
-            })
-    }
-
-    private func launch(_ number: Int) {
-        task { [self] in
-            guard let command = state.withLock({ $0.commands.dropFirst(number).first }) else { return }
-            state.withLock { state in
-                state.attempt = number
-                state.scanner = ProgressScanner()
-                state.errors = TailBuffer(limit: limits.errorBytes)
-            }
-            do {
-                let process = try await start(command, number)
-                perform(
-                    state.withLock { state in
-                        state.process = process
-                        let action = state.machine.launched()
-                        guard action == .none, state.scanner.hasFrame else { return action }
-                        // It was quicker than its start.
-                        return state.machine.firstFrame()
-                    })
-                awaitFrame(command)
-                awaitExit(process, command)
-            } catch {
-                launchFailed(command, "\(error)")
-            }
-        }
-    }
-
-    private func start(_ command: RecorderCommand, _ number: Int) async throws -> any RunningCommand {
-        let display = state.withLock { $0.display }
-        // The recorder itself makes the files otherwise, and asks before it overwrites one.
-        let makesFiles = command.readySign == .progress
-        try await context.pool.run { [files] in
-            files.removeContents()
-            if makesFiles { try files.createEmpty() }
-        }
-        let environment = context.configuration.environment.build(request: [
-            "DISPLAY": display, "AV_LOG_FORCE_NOCOLOR": "1",
-        ])
-        return try await context.runner.start(
-            Command(arguments: command.arguments, environment: environment, workdir: files.directory)
-        ) { [weak self] stream, bytes in self?.wrote(number, stream, bytes) }
-    }
-
-    /// On the thread that reads for all programs.
-    private func wrote(_ number: Int, _ stream: CommandStream, _ bytes: UnsafeRawBufferPointer) {
-        let action = state.withLock { state -> RecordingMachine.Action in
-            guard number == state.attempt else { return .none }
-            guard stream == .stdout else {
-                state.errors.append(bytes)
-                return .none
-            }
-            return state.scanner.take(bytes) ? state.machine.firstFrame() : .none
-        }
-        perform(action)
-    }
-
-    private func awaitFrame(_ command: RecorderCommand) {
-        setTimer(limits.start, unless: { $0.machine.phase != .starting }) { $0.machine.startTimedOut() }
-        guard command.readySign == .fileGrows else { return }
-        task { [self] in
-            // What it says when it begins it says before the first frame; only its file tells of that, or, where
-            // it writes elsewhere first, that it does not end.
-            let (begin, number) = (context.clock.now(), state.withLock { $0.attempt })
-            // The next recorder has a watcher of its own.
-            while state.withLock({ $0.machine.phase == .starting && $0.attempt == number }) {
-                let bytes = (try? await context.pool.run { [files] in files.videoBytes }) ?? 0
-                if bytes > 0 || context.clock.now() - begin >= limits.fallbackReady {
-                    return perform(state.withLock { $0.attempt == number ? $0.machine.firstFrame() : .none })
-                }
-                guard (try? await context.clock.sleep(.milliseconds(50))) != nil else { return }
-            }
-        }
-    }
-
-    private func launchFailed(_ command: RecorderCommand, _ why: String) {
-        let action = state.withLock { state -> RecordingMachine.Action in
-            note("\(command.name) cannot be started: \(why)", &state)
-            return state.machine.launchFailed(isLast: isLast(state))
-        }
-        perform(action)
-    }
-
-    private func isLast(_ state: State) -> Bool { state.attempt + 1 >= state.commands.count }
-
-    private func note(_ why: String, _ state: inout State) {
-        guard state.failure == nil else { return }
-        state.failure = DesktopError(.failed, "Failed to start recording.", detail: why)
-    }
-
     // MARK: Ending
-
-    private func awaitExit(_ process: any RunningCommand, _ command: RecorderCommand) {
-        task { [self] in
-            let exit = await process.exit()
-            if command.readySign == .fileGrows {
-                // A script: what it left behind would record on, and hold the output.
-                process.signal(SIGKILL)
-                process.abandonOutput()
-            }
-            await process.outputEnd()
-            let action = state.withLock { state -> RecordingMachine.Action in
-                if state.machine.phase == .starting {
-                    note(startProblem(command, exit, state), &state)
-                }
-                return state.machine.exited(isLast: isLast(state))
-            }
-            if action == .check { logEndByItself(command, exit) }
-            perform(action)
-        }
-    }
-
-    private func startProblem(_ command: RecorderCommand, _ exit: CommandExit, _ state: State) -> String {
-        if state.machine.wasKilled {
-            return "\(command.name) wrote no frame within \(limits.start). \(state.errors.text)"
-        }
-        return "\(command.name) ended before its first frame, \(Self.text(exit)). \(state.errors.text)"
-    }
-
-    private static func text(_ exit: CommandExit) -> String {
-        switch exit {
-        case .exited(let status): "with status \(status)"
-        case .signalled(let number): "by signal \(number)"
-        }
-    }
-
-    private func logEndByItself(_ command: RecorderCommand, _ exit: CommandExit) {
-        let (byItself, errors) = state.withLock { ($0.machine.endedByItself, $0.errors.text) }
-        guard byItself else { return }
-        context.logger.warning(
-            "a recorder ended by itself",
-            metadata: [
-                "recording": "\(id.lowercased)", "recorder": "\(command.name)", "exit": "\(Self.text(exit))",
-                "stderr": "\(errors)",
-            ])
-    }
 
     private func check() {
         task { [self] in
@@ -357,13 +189,13 @@ final class ScreenRecording: Sendable {
             } catch {
                 video = nil
                 context.logger.warning(
-                    "what a recorder left cannot be used",
+                    "a recorder left no usable video",
                     metadata: ["recording": "\(id.lowercased)", "reason": "\(error)"])
             }
             perform(
                 state.withLock { state in
                     state.video = video
-                    return state.machine.checked(isWhole: video != nil)
+                    return state.machine.checked(isComplete: video != nil)
                 })
         }
     }
@@ -397,7 +229,7 @@ final class ScreenRecording: Sendable {
 
     // MARK: What the machine asks for
 
-    private func perform(_ action: RecordingMachine.Action) {
+    func perform(_ action: RecordingMachine.Action) {
         switch action {
         case .none: break
         case .launch(let number): launch(number)
@@ -409,8 +241,8 @@ final class ScreenRecording: Sendable {
             }
             for starter in starters { starter.resume() }
         case .interrupt:
-            // The leader alone: a recorder's own children hear from it, and a second SIGINT would
-            // have ffmpeg give up before the index is written.
+            // To the leader only, which stops its children itself: a second SIGINT would make ffmpeg exit before it
+            // has written the index.
             state.withLock { $0.process }?.signalLeader(SIGINT)
             setTimer(limits.stop, unless: { $0.machine.phase != .stopping }) { $0.machine.stopTimedOut() }
         case .kill: state.withLock { $0.process }?.signal(SIGKILL)
@@ -420,12 +252,12 @@ final class ScreenRecording: Sendable {
     }
 
     /// Sets the one timer.
-    private func setTimer(
+    func setTimer(
         _ time: Duration, unless isOver: @Sendable (borrowing State) -> Bool,
         _ event: @escaping @Sendable (inout State) -> RecordingMachine.Action
     ) {
         state.withLock { state in
-            // A timer of the phase that has come meanwhile stays.
+            // The phase may have changed meanwhile; then the timer of the new phase stays.
             guard !isOver(state) else { return }
             state.timer?.cancel()
             state.timer = task { [self] in
@@ -436,24 +268,7 @@ final class ScreenRecording: Sendable {
     }
 
     @discardableResult
-    private func task(_ body: @escaping @Sendable () async -> Void) -> Task<Void, Never> {
+    func task(_ body: @escaping @Sendable () async -> Void) -> Task<Void, Never> {
         Task(executorPreference: context.executor, operation: body)
-    }
-}
-
-/// The last bytes of what was written.
-private struct TailBuffer: Sendable {
-    var limit = 0
-    private var bytes: [UInt8] = []
-
-    init(limit: Int = 0) { self.limit = limit }
-
-    mutating func append(_ more: UnsafeRawBufferPointer) {
-        bytes += more.suffix(limit)
-        if bytes.count > limit { bytes.removeFirst(bytes.count - limit) }
-    }
-
-    var text: String {
-        String(decoding: bytes, as: UTF8.self).split(whereSeparator: \.isNewline).joined(separator: "; ")
     }
 }

@@ -2,7 +2,7 @@ import AgentHTTP
 import HTTPTypes
 
 extension DesktopError {
-    /// The answer that tells of it.
+    /// The HTTP answer for it.
     var problem: HTTPProblem {
         let status: HTTPResponse.Status =
             switch code {
@@ -13,14 +13,13 @@ extension DesktopError {
             case .failed, .connectionLost: .internalServerError
             case .shuttingDown: .serviceUnavailable
             }
-        // Our own faults are worth a line of the log; what the caller got wrong is not, and a start that failed
-        // has one already.
+        // With a cause it is logged. A client's mistake is not worth that, and a failed start was logged already.
         let cause = status == .internalServerError && !isAboutStart ? self : nil
         return HTTPProblem(status, message, detail: detail, cause: cause)
     }
 }
 
-/// Runs a part of a route and turns its ``DesktopError`` into an answer.
+/// Runs a part of a route and turns its ``DesktopError`` into an HTTP answer.
 func answering<T: Sendable>(_ body: () async throws -> T) async throws -> T {
     do {
         return try await body()

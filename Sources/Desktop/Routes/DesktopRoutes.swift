@@ -1,11 +1,9 @@
 import AgentCore
 import AgentHTTP
-import HTTPTypes
 import Hummingbird
 import Logging
-import NIOCore
 
-/// The routes below /api/v0/desktop but for the recordings (spec: virtual desktop).
+/// The routes below /api/v0/desktop, except those of recordings (spec: virtual desktop).
 public struct DesktopRoutes: Sendable {
     public static let base = "/api/v0/desktop"
 
@@ -20,9 +18,9 @@ public struct DesktopRoutes: Sendable {
     /// What the routes need from elsewhere.
     public struct Hooks: Sendable {
         public var open: ProgramStarter
-        /// Somebody acted: recordings go on.
+        /// Called for each action, which keeps recordings going.
         public var activity: @Sendable () -> Void
-        /// Recordings that run.
+        /// How many recordings run.
         public var recordings: @Sendable () -> Int
 
         public init(
@@ -44,7 +42,7 @@ public struct DesktopRoutes: Sendable {
 
     /// - Parameters:
     ///   - viewer: the files of the viewer's page.
-    ///   - executor: runs actions and what a viewer's end brings.
+    ///   - executor: runs actions and the cleanup after viewers.
     public init(
         session: DesktopSession, viewer: ViewerFiles, hooks: Hooks, clock: AgentClock, executor: any TaskExecutor,
         logger: Logger
@@ -91,7 +89,7 @@ public struct DesktopRoutes: Sendable {
         }
     }
 
-    /// Performs it in a task of its own where the caller's going away or shutdown must end it.
+    /// Performs a long action in a task of its own, which ends when the caller disconnects or shutdown begins.
     private func perform(_ action: DesktopAction, _ context: AgentRequestContext) async throws -> ActionResult {
         guard action.kind == .holdKey || action.kind == .wait else { return try await run(action, context.chat) }
         let chat = context.chat
@@ -106,7 +104,7 @@ public struct DesktopRoutes: Sendable {
             return try await work.value
         } catch is CancellationError {
             if session.isStopping { throw DesktopSession.shuttingDown }
-            throw DesktopError(.invalid, "The caller went away before the action was over.")
+            throw DesktopError(.invalid, "The client disconnected before the action was over.")
         }
     }
 
@@ -136,7 +134,7 @@ public struct DesktopRoutes: Sendable {
 
         private enum CodingKeys: CodingKey { case running, width, height, vnc_port, since, viewers, recordings }
 
-        // Every key is always there; what a desktop that is not running does not have is null.
+        // Every key is always present; without a running desktop its values are null.
         func encode(to encoder: any Encoder) throws {
             var container = encoder.container(keyedBy: CodingKeys.self)
             try container.encode(running, forKey: .running)
@@ -165,7 +163,7 @@ public struct DesktopRoutes: Sendable {
 
     private func vnc(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
         _ = try Query(request, allowed: ["token"])
-        // Before a desktop is started for somebody who cannot talk to it.
+        // Checked first, so that no desktop is started for a client that cannot use it.
         try WebSocketUpgrade.check(request)
         let desktop = try await answering { try await session.desktop() }
         let bridge = ViewerBridge.Context(

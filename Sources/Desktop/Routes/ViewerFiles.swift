@@ -9,10 +9,10 @@ import NIOCore
 /// `GET /viewer`: a page with noVNC, and noVNC's own files below it.
 public struct ViewerFiles: Sendable {
     public static let path = "\(DesktopRoutes.base)/viewer"
-    /// Where Debian's package has it.
+    /// Where Debian's package novnc installs it.
     public static let defaultDirectory = "/usr/share/novnc"
 
-    /// For the listeners' policy: a browser can open it with the token in the query.
+    /// For the listeners' access policy: a browser can open it with the token in the query.
     public let page = BrowserPage(path: ViewerFiles.path, cookie: "workspace_agent_viewer")
     private let directory: String
     private let pool: BlockingPool
@@ -27,7 +27,7 @@ public struct ViewerFiles: Sendable {
 
     func add(to routes: AgentRoutes) {
         routes.get(Self.path, viewer)
-        // The router has no parameter for a path of any length.
+        // The router has no parameter for a path of any depth.
         var path = Self.path
         for level in 1...SessionLimits.viewerDepth {
             path += "/{p\(level)}"
@@ -69,7 +69,7 @@ public struct ViewerFiles: Sendable {
 
     private static let noFile = HTTPProblem(.notFound, "The viewer has no such file.")
 
-    /// A name that leads nowhere but into its directory.
+    /// Whether a name stays within its directory.
     static func isPlain(_ name: String) -> Bool {
         !name.isEmpty && !name.hasPrefix(".") && !name.utf8.contains(0) && !name.contains("/") && !name.contains("\\")
     }
@@ -93,7 +93,7 @@ public struct ViewerFiles: Sendable {
         ]
     }
 
-    /// nil for what is no regular file, or is too large.
+    /// nil when it is no regular file, or too large.
     private static func read(_ path: String) -> ByteBuffer? {
         let descriptor = wa_open(path, O_RDONLY | O_NONBLOCK, 0)
         guard descriptor >= 0 else { return nil }

@@ -1,5 +1,5 @@
-/// The viewer's page. It finds everything relative to its own address, so that it also works behind a proxy
-/// that puts a path in front.
+/// The viewer's page. All its URLs are relative to its own, so that it also works behind a proxy that adds a path
+/// prefix.
 enum ViewerPage {
     /// - Parameter nonce: what the page's Content-Security-Policy names.
     static func html(nonce: String) -> String {
@@ -44,7 +44,7 @@ enum ViewerPage {
                 setTimeout(() => { say("Connecting…"); connect(RFB); }, wait);
                 wait = Math.min(wait * 2, 15000);
             });
-            // For tests and for the curious.
+            // For tests and debugging.
             window.rfb = rfb;
         }
 

@@ -3,23 +3,23 @@ import Glibc
 import Logging
 import Synchronization
 
-/// Keeps the one desktop: starts it at its first use, adopts one that an earlier life of the agent left,
-/// notices its death and stops it in order (spec: virtual desktop, the session).
+/// Manages the one desktop: starts it at its first use, adopts one that an earlier run of the agent left, notices
+/// its death and stops it gracefully (spec: virtual desktop, the session).
 ///
-/// Before the first use it is a few empty fields. ``SessionMachine`` decides; this acts.
+/// Before the first use it holds nothing. ``SessionMachine`` decides; this type acts.
 public final class DesktopSession: DesktopProvider {
     public struct Configuration: Sendable {
-        /// The agent's state directory; ours is `desktop` in it.
+        /// The agent's state directory; the desktop's is `desktop` in it.
         public var stateDirectory: String
         public var environment: EnvironmentBuilder
-        /// Where `portabledesktop` is looked for when it is not on PATH.
+        /// Searched for `portabledesktop` after PATH.
         public var scriptBinDirectory: String?
-        /// Where the desktop starts; `/` when it is not there.
+        /// The working directory of the desktop; `/` when it does not exist.
         public var workdir: @Sendable () -> String
         /// `WIDTHxHEIGHT`.
         public var geometry = "1920x1080"
-        public var limits = SessionLimits()
-        /// Where proc is mounted, for the look whether other machines can reach the VNC server.
+        var limits = SessionLimits()
+        /// Where proc is mounted, for the check whether other machines can reach the VNC server.
         public var procfs = "/proc"
 
         public init(
@@ -33,14 +33,14 @@ public final class DesktopSession: DesktopProvider {
         }
     }
 
-    /// What a driver is made for.
+    /// What a driver connects to.
     public struct Connection: Sendable {
         public var endpoint: RFBEndpoint
         /// The X display, such as `:3`.
         public var display: String
-        /// Nobody has used the desktop before.
+        /// Whether no client has used the desktop before.
         public var isFresh: Bool
-        /// What programs of the desktop run with.
+        /// The environment of helper programs.
         public var environment: [String: String]
     }
 
@@ -50,14 +50,14 @@ public final class DesktopSession: DesktopProvider {
     private struct State {
         var machine = SessionMachine()
         var live: LiveDesktop?
-        /// Dead ones whose remains the next start removes.
-        var wrecks: [LiveDesktop] = []
+        /// What they left is removed by the next start.
+        var deadDesktops: [LiveDesktop] = []
         var next = 0
         var waiters: [Int: CheckedContinuation<LiveDesktop, any Error>] = [:]
         var start: Task<Void, Never>?
         var lastFailure: String?
-        /// The last start whose failure was told to those who waited for it.
-        var told = 0
+        /// The generation of the last start whose failure was reported to its waiters.
+        var reportedFailure = 0
         var onShutdown: [Int: @Sendable () -> Void] = [:]
         var wasUsed = false
     }
@@ -94,8 +94,8 @@ public final class DesktopSession: DesktopProvider {
             pending: { [weak self] in self?.state.withLock { $0.live }?.pending ?? 0 })
     }
 
-    /// The program with what comes before the flags of its subcommand, for whoever calls it for the running
-    /// desktop; nil when it is not there. Blocks: looks for it.
+    /// The program with a subcommand and its state file, to which the caller adds flags; nil when it is not
+    /// installed. Blocks: searches PATH.
     public func command(_ subcommand: String) -> [String]? { launcher.command(subcommand) }
 
     // MARK: The desktop
@@ -115,15 +115,15 @@ public final class DesktopSession: DesktopProvider {
         do {
             return try await live.busy(clock) { try await live.running.driver.perform(action) }
         } catch let error as DesktopError where error.code == .connectionLost {
-            lose(live, error.message)
+            markLost(live, error.message)
             guard action.kind.changesNothing else { throw error }
         }
-        // Looking twice does no harm; whether a click arrived nobody knows.
+        // A screenshot can be repeated; a click cannot, because it may have arrived.
         let fresh = try await acquire()
         return try await fresh.busy(clock) { try await fresh.running.driver.perform(action) }
     }
 
-    /// The desktop as it is when it answers, else a new one.
+    /// The running desktop if it answers, else a new one.
     private func acquire() async throws -> LiveDesktop {
         while true {
             try Task.checkCancellation()
@@ -140,18 +140,18 @@ public final class DesktopSession: DesktopProvider {
             case .use:
                 guard let live else { continue }
                 if let problem = live.problem {
-                    lose(live, problem)
+                    markLost(live, problem)
                 } else if await live.answers(clock, executor, limits) {
                     return live
                 } else {
-                    lose(live, "it answers no more")
+                    markLost(live, "it does not answer")
                 }
             }
         }
     }
 
-    /// Waits for the start under way; cancelled it leaves the start alone.
-    /// - Returns: nil when there is none any more, so that the caller looks again.
+    /// Waits for the start under way, which goes on when the waiting task is cancelled.
+    /// - Returns: nil when no start is under way any more, so that the caller has to look again.
     private func waitForStart() async throws -> LiveDesktop? {
         let id = state.withLock { state in
             state.next += 1
@@ -164,13 +164,13 @@ public final class DesktopSession: DesktopProvider {
                     let outcome: Result<LiveDesktop, any Error>? = state.withLock { state in
                         if Task.isCancelled { return .failure(CancellationError()) }
                         if state.machine.isStopping { return .failure(Self.shuttingDown) }
-                        guard case .starting = state.machine.phase else { return .failure(OutOfDate()) }
+                        guard case .starting = state.machine.phase else { return .failure(StartIsOver()) }
                         state.waiters[id] = continuation
                         return nil
                     }
                     if let outcome { continuation.resume(with: outcome) }
                 }
-            } catch is OutOfDate {
+            } catch is StartIsOver {
                 return nil
             }
         } onCancel: {
@@ -179,48 +179,50 @@ public final class DesktopSession: DesktopProvider {
         }
     }
 
-    private struct OutOfDate: Error {}
+    private struct StartIsOver: Error {}
 
-    /// Not structured: whoever asked first may go away, and the others still want it.
+    /// Unstructured: the start goes on for the other waiters when the caller that began it goes away.
     private func startTask(_ generation: Int) -> Task<Void, Never> {
         Task(executorPreference: executor) { [self] in
             let began = clock.now()
-            let late = answerInTime(generation)
-            defer { late.cancel() }
-            let wrecks = state.withLock { state in
-                defer { state.wrecks = [] }
-                return state.wrecks
+            let watchdog = startWatchdog(generation)
+            defer { watchdog.cancel() }
+            let dead = state.withLock { state in
+                defer { state.deadDesktops = [] }
+                return state.deadDesktops
             }
-            for wreck in wrecks { await cleaner.clean(wreck) }
+            for desktop in dead { await cleaner.clean(desktop) }
             do {
                 let live = try await launcher.start(generation, by: began + limits.start) { [self] error in
-                    tell(generation, error, after: clock.now() - began)
+                    reportFailure(generation, error, after: clock.now() - began)
                 }
                 metrics.started(live.wasAdopted ? .adopted : .started, after: clock.now() - began)
                 await finish(generation, live)
             } catch {
-                tell(generation, error, after: clock.now() - began)
+                reportFailure(generation, error, after: clock.now() - began)
                 await finish(generation, nil)
             }
         }
     }
 
-    /// Whatever a start hangs in, those who wait for it have their answer.
-    private func answerInTime(_ generation: Int) -> Task<Void, Never> {
+    /// Fails the waiters of a start that hangs in a step without its own time limit.
+    private func startWatchdog(_ generation: Int) -> Task<Void, Never> {
         let budget = limits.start + limits.startSlack
         return Task(executorPreference: executor) { [self] in
             guard (try? await clock.sleep(budget)) != nil else { return }
-            let why = "it was not up within \(budget.components.seconds) s, and no part of it said why"
-            tell(generation, DesktopError.start(why), after: budget)
+            let why = "it was not up within \(budget.components.seconds) s; no step of the start reported an error"
+            reportFailure(generation, DesktopError.start(why), after: budget)
         }
     }
 
-    /// Tells those who wait why the start fails, once; what it left is removed meanwhile. Who comes after that waits
-    /// for the next start.
-    private func tell(_ generation: Int, _ error: any Error, after time: Duration) {
+    /// Reports to the waiters why the start failed, once, while what it left is removed. Later callers wait for the
+    /// next start.
+    private func reportFailure(_ generation: Int, _ error: any Error, after time: Duration) {
         let waiters = state.withLock { state -> [CheckedContinuation<LiveDesktop, any Error>]? in
-            guard case .starting(generation) = state.machine.phase, state.told < generation else { return nil }
-            state.told = generation
+            guard case .starting(generation) = state.machine.phase, state.reportedFailure < generation else {
+                return nil
+            }
+            state.reportedFailure = generation
             state.lastFailure = Self.text(error)
             defer { state.waiters = [:] }
             return Array(state.waiters.values)
@@ -252,21 +254,21 @@ public final class DesktopSession: DesktopProvider {
             switch (live, isWanted) {
             case (let live?, true): .success(live)
             case (_?, false): .failure(Self.shuttingDown)
-            // They came when those before them had been told.
-            case (nil, _): .failure(OutOfDate())
+            // They came after the failure was reported.
+            case (nil, _): .failure(StartIsOver())
             }
         for waiter in waiters { waiter.resume(with: result) }
     }
 
-    /// The desktop cannot be used any more; the next use cleans up and starts another.
-    private func lose(_ live: LiveDesktop, _ why: String) {
-        let isNews = state.withLock { state in
+    /// Marks the desktop as unusable; the next use cleans up and starts another.
+    private func markLost(_ live: LiveDesktop, _ why: String) {
+        let isFirst = state.withLock { state in
             guard state.machine.lost(live.generation) else { return false }
             state.live = nil
-            state.wrecks.append(live)
+            state.deadDesktops.append(live)
             return true
         }
-        guard isNews else { return }
+        guard isFirst else { return }
         metrics.lost.increment()
         logger.warning(
             "the desktop is lost and a new one is started",
@@ -286,7 +288,7 @@ public final class DesktopSession: DesktopProvider {
 
     static let shuttingDown = DesktopError(.shuttingDown, "The agent is shutting down.")
 
-    /// What /healthz has to know; nil when all is well or nobody has used the desktop.
+    /// What /healthz reports; nil when all is well or the desktop was never used.
     public var health: HealthRegistry.Report? {
         let (failure, live) = state.withLock { ($0.lastFailure, $0.live) }
         if let live, live.problem == nil {
@@ -305,7 +307,7 @@ public final class DesktopSession: DesktopProvider {
     /// Whether shutdown has begun.
     var isStopping: Bool { state.withLock { $0.machine.isStopping } }
 
-    /// Calls the handler once when shutdown begins, at once when it has begun.
+    /// Calls the handler once when shutdown begins, immediately when it has begun.
     /// - Returns: a token for ``removeOnShutdown(_:)``.
     func onShutdown(_ handler: @escaping @Sendable () -> Void) -> Int {
         let token: Int? = state.withLock { state in
@@ -323,7 +325,7 @@ public final class DesktopSession: DesktopProvider {
 
     func removeOnShutdown(_ token: Int) { state.withLock { _ = $0.onShutdown.removeValue(forKey: token) } }
 
-    /// Answers everybody who waits and takes no new uses.
+    /// Fails all waiters and refuses new uses.
     public func beginShutdown() { _ = refuseAll() }
 
     private func refuseAll() -> LiveDesktop? {
@@ -338,25 +340,25 @@ public final class DesktopSession: DesktopProvider {
         return live
     }
 
-    /// Stops the desktop, if there is one, and removes all that it left.
+    /// Stops the desktop, if one runs, and removes all that it left.
     /// - Parameter recordings: finishes the recordings; called while the desktop still runs.
     public func shutdown(recordings: @Sendable () async -> Void = {}) async {
         let live = refuseAll()
         await recordings()
         await state.withLock { $0.start }?.value
-        let (wrecks, wasUsed) = state.withLock { state in
-            defer { (state.wrecks, state.live) = ([], nil) }
-            return (state.wrecks, state.wasUsed)
+        let (dead, wasUsed) = state.withLock { state in
+            defer { (state.deadDesktops, state.live) = ([], nil) }
+            return (state.deadDesktops, state.wasUsed)
         }
-        for wreck in wrecks { await cleaner.clean(wreck) }
+        for desktop in dead { await cleaner.clean(desktop) }
         if let live { await cleaner.stop(live) }
-        // One of an earlier life that nobody used in this one has to go, too.
-        if wasUsed || cleaner.mayHaveRemains { await cleaner.cleanEarlierLife() }
+        // Also one of an earlier run that was not used in this run.
+        if wasUsed || cleaner.mayHaveLeftovers { await cleaner.cleanLeftovers() }
     }
 }
 
 extension DesktopAction.Kind {
-    /// Whether it can be done twice without anything being different.
+    /// Whether it can be repeated without a further effect.
     var changesNothing: Bool {
         switch self {
         case .screenshot, .cursorPosition, .mouseMove: true

@@ -1,21 +1,20 @@
 import AgentCore
 import Synchronization
 
-/// A desktop that is up, with what is needed to watch and to end it.
+/// A desktop that is up, with what is needed to watch it and to end it.
 final class LiveDesktop: Sendable {
     let generation: Int
     let running: RunningDesktop
     let xvnc: ProcessHandle
     let openbox: ProcessHandle?
     let sessionDirectory: SessionFiles.SessionDirectory?
-    /// Found from an earlier life of the agent.
+    /// Started by an earlier run of the agent.
     let wasAdopted: Bool
-    /// Why it is driven through the program's own subcommands, if it is.
+    /// Why it is driven through the program's own subcommands; nil when it is driven over RFB.
     let whyNotRFB: String?
 
     private struct Contact {
-        /// Actions that are being performed: the driver does one after the other, so that a probe would
-        /// only wait behind them.
+        /// Actions that run or wait: the driver performs one at a time, so that a probe would only wait for them.
         var busy = 0
         /// On ``AgentClock``.
         var last: Duration
@@ -41,14 +40,14 @@ final class LiveDesktop: Sendable {
     /// Actions that run or wait for their turn.
     var pending: Int { contact.withLock { $0.busy } }
 
-    /// Why it cannot be used; nil as far as one can see without asking it.
+    /// Why it cannot be used; nil as far as can be seen without a probe.
     var problem: String? {
         if !xvnc.isAlive { return "Xvnc has ended" }
         if !running.driver.isAlive { return "the connection to Xvnc has ended" }
         return nil
     }
 
-    /// Runs something that keeps the driver busy, and whose success shows that the server answers.
+    /// Runs an action of the driver, whose success shows that the server answers.
     func busy<T: Sendable>(_ clock: AgentClock, _ body: () async throws -> T) async throws -> T {
         contact.withLock { $0.busy += 1 }
         defer { contact.withLock { $0.busy -= 1 } }
@@ -58,14 +57,14 @@ final class LiveDesktop: Sendable {
         return result
     }
 
-    /// Whether the server answers, which is asked when it was not heard of for a while. Any number who ask
-    /// at once share one question.
+    /// Whether the server answers. It is probed when it has not answered for a while; simultaneous callers share
+    /// one probe.
     func answers(_ clock: AgentClock, _ executor: any TaskExecutor, _ limits: SessionLimits) async -> Bool {
         let now = clock.now()
         let probe: Task<Bool, Never>? = contact.withLock { contact in
             if let probe = contact.probe { return probe }
             guard contact.busy == 0, now - contact.last >= limits.probeAfter else { return nil }
-            let probe = Task(executorPreference: executor) { [self] in await ask(clock, executor, limits) }
+            let probe = Task(executorPreference: executor) { [self] in await runProbe(clock, executor, limits) }
             contact.probe = probe
             return probe
         }
@@ -73,9 +72,9 @@ final class LiveDesktop: Sendable {
         return await probe.value
     }
 
-    private func ask(_ clock: AgentClock, _ executor: any TaskExecutor, _ limits: SessionLimits) async -> Bool {
+    private func runProbe(_ clock: AgentClock, _ executor: any TaskExecutor, _ limits: SessionLimits) async -> Bool {
         let driver = running.driver
-        // The driver keeps the time; should it not, nobody waits for it.
+        // The driver's own time limit may fail; the caller does not wait longer for it.
         let limiter = TimeLimiter(clock: clock, executor: executor)
         let answer =
             await limiter.runIgnoringCancellation(atMost: limits.probe + .seconds(1)) {

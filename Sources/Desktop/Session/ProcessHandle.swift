@@ -2,14 +2,14 @@ import AgentCore
 import CPlatform
 import Glibc
 
-/// What tells a process from a later one with its number.
+/// Identifies a process, and distinguishes it from a later one with the same number.
 struct ProcessIdentity: Sendable, Equatable, Codable {
     var pid: Int32
     /// In clock ticks since boot (proc(5), stat, field 22).
     var startTime: UInt64
 }
 
-/// A process that is held by a descriptor, so that a signal can never reach a later owner of its number.
+/// A process, held by a pidfd, so that a signal never reaches a later process with its number.
 final class ProcessHandle: Sendable {
     let identity: ProcessIdentity
     /// The program's name as the kernel keeps it, at most 15 bytes.
@@ -21,14 +21,14 @@ final class ProcessHandle: Sendable {
     /// nil when there is no such process, it has ended, or it belongs to another user.
     convenience init?(pid: Int32) { self.init(pid: pid, expected: nil) }
 
-    /// As above, and nil when the number belongs to another process by now.
+    /// As above, and nil when the number now belongs to another process.
     convenience init?(_ identity: ProcessIdentity) { self.init(pid: identity.pid, expected: identity) }
 
     private init?(pid: Int32, expected: ProcessIdentity?) {
         guard pid > 1, pid != getpid() else { return nil }
         let descriptor = wa_pidfd_open(pid)
         guard descriptor >= 0 else { return nil }
-        // Read behind the descriptor: what is read now is the process that it holds, or a zombie of it.
+        // Read after opening the pidfd, so that it is the process that the pidfd holds, or its zombie.
         guard let seen = Self.read(pid), expected.map({ $0.startTime == seen.startTime }) ?? true,
             Self.isOurs(pid)
         else {
@@ -43,7 +43,7 @@ final class ProcessHandle: Sendable {
 
     deinit { close(descriptor) }
 
-    /// Whether it still runs; one that has ended and waits to be reaped does not.
+    /// Whether it still runs; a zombie does not.
     var isAlive: Bool {
         var wait = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
         return poll(&wait, 1, 0) == 0
@@ -65,13 +65,13 @@ final class ProcessHandle: Sendable {
         guard let open = line.firstIndex(of: UInt8(ascii: "(")), let close = line.lastIndex(of: UInt8(ascii: ")")),
             open < close
         else { return nil }
-        // The first field behind the name is the third.
+        // The first field after the name is the third.
         let fields = line[(close + 1)...].split(separator: UInt8(ascii: " "))
         guard fields.count > 19, let start = UInt64(String(decoding: fields[19], as: UTF8.self)) else { return nil }
         return (String(decoding: line[(open + 1)..<close], as: UTF8.self), start)
     }
 
-    /// Whether anybody runs under the number, whoever it is.
+    /// Whether any process has the number.
     static func isRunning(_ pid: Int32) -> Bool {
         guard let line = readFile("/proc/\(pid)/stat"), let close = line.lastIndex(of: UInt8(ascii: ")")),
             close + 2 < line.count
@@ -79,12 +79,12 @@ final class ProcessHandle: Sendable {
         return line[close + 2] != UInt8(ascii: "Z") && line[close + 2] != UInt8(ascii: "X")
     }
 
-    /// The process's arguments; empty when it is gone.
+    /// The process's arguments; empty when it has ended.
     static func arguments(_ pid: Int32) -> [String] {
         (readFile("/proc/\(pid)/cmdline") ?? []).split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// Our own processes one of whose arguments matches. Blocks: reads through /proc.
+    /// The processes of our user whose arguments match. Blocks: reads all of /proc.
     static func all(where matches: ([String]) -> Bool) -> [ProcessHandle] {
         directoryEntries("/proc").compactMap { Int32($0) }.compactMap { pid in
             matches(arguments(pid)) ? ProcessHandle(pid: pid) : nil

@@ -2,7 +2,7 @@ import AgentCore
 import Glibc
 import Logging
 
-/// Ends desktops and removes what they leave. What is begun here is done even in a cancelled task.
+/// Ends desktops and removes what they leave, also in a cancelled task.
 struct SessionCleaner: Sendable {
     let files: SessionFiles
     let pool: BlockingPool
@@ -10,7 +10,7 @@ struct SessionCleaner: Sendable {
     let limits: SessionLimits
     let logger: Logger
 
-    /// Ends a desktop in order and removes what it left.
+    /// Ends a desktop gracefully and removes what it left.
     func stop(_ live: LiveDesktop) async {
         let driver = live.running.driver
         _ = await limiter.runIgnoringCancellation(atMost: limits.release) { await driver.releaseAll() }
@@ -18,12 +18,12 @@ struct SessionCleaner: Sendable {
         logger.info("desktop stopped", metadata: ["display": "\(live.running.display)"])
     }
 
-    /// Ends what is left of a desktop that died or hangs.
+    /// Kills what is left of a desktop that died or hangs, and removes its files.
     func clean(_ live: LiveDesktop) async { await remove(live, gently: false) }
 
     private func remove(_ live: LiveDesktop, gently: Bool) async {
         let driver = live.running.driver
-        // Its end may wait for a thread that waits for the server, which dies meanwhile.
+        // Closing may wait for a thread that waits for the server, which is ended meanwhile.
         let closing = Task(executorPreference: limiter.executor) { await driver.close() }
         await end([live.openbox, live.xvnc].compactMap { $0 }, gently: gently)
         _ = await limiter.runIgnoringCancellation(atMost: limits.stopGrace) { await closing.value }
@@ -35,7 +35,7 @@ struct SessionCleaner: Sendable {
         }
     }
 
-    /// SIGTERM, the grace, SIGKILL; not gently: SIGKILL at once. What has ended is skipped.
+    /// Sends SIGTERM, waits, and sends SIGKILL to what still runs; not gently: SIGKILL at once.
     private func end(_ processes: [ProcessHandle], gently: Bool = true) async {
         for (signal, grace) in [(SIGTERM, limits.stopGrace), (SIGKILL, limits.killGrace)] {
             if signal == SIGTERM && !gently { continue }
@@ -43,7 +43,7 @@ struct SessionCleaner: Sendable {
             guard !alive.isEmpty else { return }
             for process in alive { process.signal(signal) }
             let deadline = limiter.clock.now() + grace
-            // Nothing tells of the end of a process that is not our child, so it is looked for.
+            // The processes are not our children, so their end has to be polled for.
             while alive.contains(where: \.isAlive), limiter.clock.now() < deadline {
                 await limiter.pauseIgnoringCancellation(.milliseconds(10))
             }
@@ -54,61 +54,63 @@ struct SessionCleaner: Sendable {
         }
     }
 
-    /// Whether an earlier life may have left something; a look at a path.
-    var mayHaveRemains: Bool { access(files.record, F_OK) == 0 }
+    /// Whether an earlier run may have left something.
+    var mayHaveLeftovers: Bool { access(files.record, F_OK) == 0 }
 
-    private struct Remains {
+    private struct Leftovers {
         var processes: [ProcessHandle] = []
         var directories: [SessionFiles.SessionDirectory] = []
         var pids: Set<Int32> = []
         var displays: Set<String> = []
     }
 
-    /// Ends and removes what there is of a desktop that nobody holds: one of an earlier life of the agent,
-    /// or of an `up` that failed or was killed half-way.
-    func cleanEarlierLife() async {
-        let remains = (try? await pool.runToEnd { [self] in find() }) ?? Remains()
-        if !remains.processes.isEmpty {
+    /// Ends and removes a desktop that no ``LiveDesktop`` stands for: of an earlier run of the agent, or of an
+    /// `up` that failed or was killed half-way.
+    func cleanLeftovers() async {
+        let leftovers = (try? await pool.runToEnd { [self] in find() }) ?? Leftovers()
+        if !leftovers.processes.isEmpty {
             logger.notice(
                 "ending what an earlier desktop left",
-                metadata: ["pids": "\(remains.processes.map { "\($0.pid)" }.joined(separator: " "))"])
+                metadata: ["pids": "\(leftovers.processes.map { "\($0.pid)" }.joined(separator: " "))"])
         }
-        await end(remains.processes)
+        await end(leftovers.processes)
         _ = try? await pool.runToEnd { [files] in
-            for pid in remains.pids { SessionFiles.removeDisplay(of: pid) }
-            for display in remains.displays { SessionFiles.removeSocket(ofDisplay: display) }
-            for directory in remains.directories { SessionFiles.remove(directory) }
+            for pid in leftovers.pids { SessionFiles.removeDisplay(of: pid) }
+            for display in leftovers.displays { SessionFiles.removeSocket(ofDisplay: display) }
+            for directory in leftovers.directories { SessionFiles.remove(directory) }
             files.removeAll()
         }
     }
 
-    /// What is certainly ours: servers with our socket among their arguments, what we wrote down of this
-    /// boot, and what the program wrote into the state file that is private to us. Blocks.
-    private func find() -> Remains {
-        var remains = Remains()
+    /// What is certainly ours: servers with our socket among their arguments, our record of this boot, and the
+    /// program's report in our private state file. Blocks.
+    private func find() -> Leftovers {
+        var leftovers = Leftovers()
         let socket = files.socket
-        remains.processes = ProcessHandle.all { arguments in
+        leftovers.processes = ProcessHandle.all { arguments in
             arguments.contains { $0.hasSuffix("rfbunixpath=\(socket)") || $0 == socket }
         }.filter { $0.name.lowercased().contains("vnc") }
         if let record = files.readRecord(), record.boot == SessionFiles.boot {
             if let desktop = record.desktop {
-                remains.processes += [desktop.openbox, desktop.xvnc].compactMap { $0 }.compactMap { ProcessHandle($0) }
-                remains.directories += [desktop.sessionDirectory].compactMap { $0 }
-                remains.pids.insert(desktop.xvnc.pid)
-                remains.displays.insert(desktop.display)
-            } else if let told = files.readState() {
-                let (xvnc, openbox) = ProcessHandle.ofDesktop(xvnc: told.xvncPid, openbox: told.openboxPid)
-                remains.processes += [openbox, xvnc].compactMap { $0 }
-                // One that has died may have left its display.
-                remains.pids.formUnion([told.xvncPid].compactMap { $0 })
-                remains.displays.formUnion([told.display].compactMap { $0 })
-                remains.directories += [files.sessionDirectory(told.sessionDir, started: record.began)].compactMap {
+                leftovers.processes += [desktop.openbox, desktop.xvnc].compactMap { $0 }.compactMap {
+                    ProcessHandle($0)
+                }
+                leftovers.directories += [desktop.sessionDirectory].compactMap { $0 }
+                leftovers.pids.insert(desktop.xvnc.pid)
+                leftovers.displays.insert(desktop.display)
+            } else if let state = files.readState() {
+                let (xvnc, openbox) = ProcessHandle.ofDesktop(xvnc: state.xvncPid, openbox: state.openboxPid)
+                leftovers.processes += [openbox, xvnc].compactMap { $0 }
+                // Also of dead ones: they may have left the files of their display.
+                leftovers.pids.formUnion([state.xvncPid].compactMap { $0 })
+                leftovers.displays.formUnion([state.display].compactMap { $0 })
+                leftovers.directories += [files.sessionDirectory(state.sessionDir, started: record.began)].compactMap {
                     $0
                 }
             }
         }
-        remains.pids.formUnion(remains.processes.map(\.pid))
-        remains.displays.formUnion(remains.processes.compactMap { SessionFiles.display(of: $0.pid) })
-        return remains
+        leftovers.pids.formUnion(leftovers.processes.map(\.pid))
+        leftovers.displays.formUnion(leftovers.processes.compactMap { SessionFiles.display(of: $0.pid) })
+        return leftovers
     }
 }

@@ -3,19 +3,18 @@ import CPlatform
 import FoundationEssentials
 import Glibc
 
-/// What a desktop leaves on disk: where it is, what is written there, and how it is removed. Everything here
-/// blocks.
+/// The files of a desktop: their paths, our record of it, and their removal. Everything here blocks.
 struct SessionFiles: Sendable {
-    /// Of our own, 0700, in the state directory.
+    /// Our own directory (0700) in the state directory.
     let directory: String
     /// The unix socket of the VNC server.
     let socket: String
     /// Where the program keeps its state; private, so that a desktop of the user's own is never touched.
     let state: String
-    /// What we remember of the desktop for our next life.
+    /// Our record of the desktop, for the next run of the agent.
     let record: String
-    /// The program's session directory, which it would make in /tmp otherwise: after a start that failed half-way
-    /// nothing would tell its name.
+    /// The program's session directory. Without it the program would make one in /tmp, whose name we would not
+    /// know after a start that failed half-way.
     let session: String
 
     init(stateDirectory: String) {
@@ -24,19 +23,19 @@ struct SessionFiles: Sendable {
         record = "\(directory)/session.json"
         session = "\(directory)/session"
         let socket = "\(directory)/rfb.sock"
-        // A path that a socket's address cannot hold, or that would end at a comma in a list of arguments,
-        // gets a short name elsewhere, the same in each life.
+        // A path that is too long for a socket's address, or that has a comma (which separates Xvnc's arguments),
+        // is replaced by a short one, the same in each run.
         self.socket =
             socket.utf8.count <= wa_unix_path_max() && !socket.contains(",")
             ? socket : "/tmp/workspace-agent-\(geteuid())/desktop-\(String(Self.hash(stateDirectory), radix: 36)).sock"
     }
 
-    // FNV-1a: Swift's own hash is another one in each life.
+    // FNV-1a: Swift's own hash differs from run to run.
     private static func hash(_ text: String) -> UInt64 {
         text.utf8.reduce(0xcbf2_9ce4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
     }
 
-    /// Creates the directories, and makes sure that nothing lies in the places of our files.
+    /// Creates the directories, and checks that nothing foreign is at the paths of our files.
     /// - Throws: ``CoreError`` that names the path.
     func prepare() throws {
         for path in [directory, parentDirectory(of: socket)] {
@@ -45,7 +44,7 @@ struct SessionFiles: Sendable {
         }
         for path in [state, record] { try requireFree(path) }
         if try hasSocket() {
-            throw CoreError(.pathOccupied, "\(socket) is there already, and was not removed; remove it")
+            throw CoreError(.pathOccupied, "\(socket) exists and could not be removed; remove it")
         }
         guard mkdir(session, 0o700) == 0 || errno == EEXIST else {
             throw CoreError.system(errno, "cannot create directory \(session)")
@@ -60,7 +59,7 @@ struct SessionFiles: Sendable {
     }
 
     /// Whether the VNC server's socket is there.
-    /// - Throws: ``CoreError`` when something else is in its place.
+    /// - Throws: ``CoreError`` when something else is at its path.
     func hasSocket() throws -> Bool {
         var info = stat()
         guard lstat(socket, &info) == 0 else { return false }
@@ -77,11 +76,11 @@ struct SessionFiles: Sendable {
     // MARK: The record
 
     struct Record: Codable, Equatable {
-        /// Another boot makes every process a stranger.
+        /// After a reboot, process numbers and start times of the record mean nothing.
         var boot: String
         /// Seconds since 1970 when the program was started.
         var began: Int64
-        /// nil until the program has told.
+        /// nil until the program has reported.
         var desktop: Desktop?
     }
 
@@ -94,7 +93,7 @@ struct SessionFiles: Sendable {
         var sessionDirectory: SessionDirectory?
     }
 
-    /// The program's own directory, by what cannot be somebody else's by accident.
+    /// The program's own directory, identified so that a later one at the same path is never removed.
     struct SessionDirectory: Codable, Equatable {
         var path: String
         var device: UInt64
@@ -113,7 +112,7 @@ struct SessionFiles: Sendable {
         try OwnFile.replace(record, with: bytes)
     }
 
-    /// Bytes of the record and of the program's state, which have a few hundred.
+    /// Limit for the record and for the program's state, which have a few hundred bytes.
     private static let fileBytes = 64 << 10
 
     func readRecord() -> Record? {
@@ -122,7 +121,7 @@ struct SessionFiles: Sendable {
         }
     }
 
-    /// What the program itself wrote down, when it did.
+    /// The program's own state file; nil without a valid one.
     func readState() -> StateFile? {
         (try? OwnFile.read(state, limit: Self.fileBytes)).flatMap {
             try? JSONDecoder().decode(StateFile.self, from: Data($0))
@@ -131,11 +130,11 @@ struct SessionFiles: Sendable {
 
     // MARK: Removing
 
-    /// Removes our files, the program's among them. What others put into their places stays.
+    /// Removes our files and the program's. Foreign files at their paths stay.
     func removeAll() {
         guard (try? requirePrivateDirectory(directory)) != nil else { return }
         Self.removeSocket(socket)
-        // What else the program put beside its state file, and what a write that was cut short left.
+        // Also what the program put beside its state file, and the rest of an interrupted write.
         for entry in directoryEntries(directory) where entry.hasPrefix("state.json") || entry.hasPrefix("session.json")
         {
             let path = "\(directory)/\(entry)"
@@ -143,7 +142,7 @@ struct SessionFiles: Sendable {
         }
         removeOwnTree(session)
         rmdir(directory)
-        // Fails where it has other files of ours.
+        // Fails where sockets of other agents are in it.
         if parentDirectory(of: socket) != directory { rmdir(parentDirectory(of: socket)) }
     }
 
@@ -152,24 +151,24 @@ struct SessionFiles: Sendable {
         if lstat(path, &info) == 0, isOwnSocket(info) { unlink(path) }
     }
 
-    /// Removes lock and socket of the display that the ended process had.
+    /// Removes the lock and the socket of the display of an ended process.
     static func removeDisplay(of pid: Int32) {
-        // By now the number may be that of another server, whose lock would look the same.
+        // The number may belong to another server by now, whose lock would look the same.
         guard !ProcessHandle.isRunning(pid) else { return }
         for entry in directoryEntries("/tmp") where entry.hasPrefix(".X") && entry.hasSuffix("-lock") {
-            // Anybody may have put anything there.
+            // Any user can create files there.
             guard let number = UInt16(entry.dropFirst(2).dropLast(5)),
                 let text = try? OwnFile.read("/tmp/\(entry)", limit: 64),
                 Int32(String(decoding: text, as: UTF8.self).filter { !$0.isWhitespace }) == pid
             else { continue }
-            // The lock last: while it is there, nobody else takes the number.
+            // The lock last: while it exists, no other server takes the display.
             removeSocket("/tmp/.X11-unix/X\(number)")
             unlink("/tmp/\(entry)")
         }
     }
 
-    /// Removes the socket of a display that has no server any more. Beside ``removeDisplay(of:)``: a server that
-    /// chose its number itself (`-displayfd`) has no lock.
+    /// Removes the socket of a display that has no server any more. Needed besides ``removeDisplay(of:)``: a server
+    /// that chose its display itself (`-displayfd`) has no lock.
     static func removeSocket(ofDisplay display: String) {
         let number = display.dropFirst().prefix { $0 != "." }
         let path = "/tmp/.X11-unix/X\(number)"
@@ -180,7 +179,7 @@ struct SessionFiles: Sendable {
         removeSocket(path)
     }
 
-    /// The display that a running server keeps, by the socket on which it listens; nil when there is none.
+    /// The display of a running server, found by the socket on which it listens; nil when there is none.
     static func display(of pid: Int32) -> String? {
         let own = ListeningSockets.inodes(of: pid)
         let prefix = "/tmp/.X11-unix/X"
@@ -198,9 +197,8 @@ struct SessionFiles: Sendable {
         }
     }
 
-    /// The directory that the program tells of, if it is one that may be removed: ours, no link, and made
-    /// by the very start that tells of it. A program that names a directory of the user's must not lead to
-    /// its loss.
+    /// The directory that the program reports, if it may be removed: owned by us, no link, and created during this
+    /// start. A program that reports a directory of the user's must not make us delete it.
     /// - Parameter started: seconds since 1970 when the program was started.
     func sessionDirectory(_ path: String?, started: Int64) -> SessionDirectory? {
         guard let path, path.hasPrefix("/"), path.split(separator: "/").count > 1,
@@ -209,8 +207,8 @@ struct SessionFiles: Sendable {
         var info = stat()
         guard lstat(path, &info) == 0, info.st_mode & S_IFMT == S_IFDIR, info.st_uid == geteuid() else { return nil }
         let birth = wa_birth_time(path)
-        // A file system without birth times: then only where temporary directories are made, and only if the
-        // last change of the inode is no older either.
+        // On a file system without birth times only a directory in /tmp is accepted, and only if the last change
+        // of its inode is not older than the start.
         let isFresh =
             birth >= 0
             ? birth + 1 >= started
@@ -228,8 +226,8 @@ struct SessionFiles: Sendable {
     }
 }
 
-/// Removes a directory of ours with all that is in it. Links are removed, never followed, and other file systems
-/// are not entered; deeper than 32 levels stays. Blocks.
+/// Removes a directory that we own, recursively. Links are removed, never followed; other file systems are not
+/// entered; directories deeper than 32 levels stay. Blocks.
 func removeOwnTree(_ path: String) {
     var info = stat()
     guard lstat(path, &info) == 0, info.st_mode & S_IFMT == S_IFDIR, info.st_uid == geteuid() else { return }

@@ -2,7 +2,7 @@ import AgentCore
 import Glibc
 import Logging
 
-/// Starts a desktop, or adopts the one that an earlier life of the agent left; ``DesktopSession`` says when.
+/// Starts a desktop, or adopts the one that an earlier run of the agent left, when ``DesktopSession`` calls it.
 /// One call of ``start(_:)`` at a time.
 struct SessionLauncher: Sendable {
     let configuration: DesktopSession.Configuration
@@ -27,21 +27,21 @@ struct SessionLauncher: Sendable {
         self.connect = connect
     }
 
-    /// The program with what comes before the flags of its subcommand, for whoever calls it for a running
-    /// desktop; nil when it is not there. Blocks: looks for it.
+    /// The program with a subcommand and its state file, to which the caller adds flags; nil when it is not
+    /// installed. Blocks: searches PATH.
     func command(_ subcommand: String) -> [String]? {
         up.locate(configuration.environment.build()).map { [$0, subcommand, "--state-file", files.state] }
     }
 
     /// - Parameters:
     ///   - deadline: on the clock, by when it is up or has failed.
-    ///   - failed: is told why it fails before what there is of it is removed, which may take seconds.
-    /// - Throws: ``DesktopError``, also when the calling task is cancelled; then nothing is left of it.
+    ///   - failed: called with the error before the processes of the failed start are removed, which may take seconds.
+    /// - Throws: ``DesktopError``, also when the calling task is cancelled; then nothing is left of the start.
     func start(
         _ generation: Int, by deadline: Duration, failed: @escaping @Sendable (any Error) -> Void
     ) async throws -> LiveDesktop {
         if let adopted = await adopt(generation, by: deadline) { return adopted }
-        await cleaner.cleanEarlierLife()
+        await cleaner.cleanLeftovers()
         try checkCancelled()
         var command: (any RunningCommand)?
         do {
@@ -60,20 +60,19 @@ struct SessionLauncher: Sendable {
             }
             let success = try await up.run(program, environment, deadline, failed)
             command = success.command
-            return try await take(success, generation, record, deadline)
+            return try await connect(to: success, generation, record, deadline)
         } catch {
             let error = Task.isCancelled ? DesktopSession.shuttingDown : DesktopError.start(from: error)
             failed(error)
             command?.abandonOutput()
-            await cleaner.cleanEarlierLife()
+            await cleaner.cleanLeftovers()
             throw error
         }
     }
 
-    /// Makes sure that what the program tells of is a desktop of ours that nobody else can reach, and
-    /// connects to it.
-    private func take(
-        _ success: UpCommand.Success, _ generation: Int, _ record: SessionFiles.Record, _ deadline: Duration
+    /// Checks that the program reports a desktop of ours that other machines cannot reach, and connects to it.
+    private func connect(
+        to success: UpCommand.Success, _ generation: Int, _ record: SessionFiles.Record, _ deadline: Duration
     ) async throws -> LiveDesktop {
         let report = success.report
         let (xvnc, openbox) = try await processes(report)
@@ -101,7 +100,7 @@ struct SessionLauncher: Sendable {
         record.desktop = SessionFiles.Desktop(
             xvnc: xvnc.identity, openbox: openbox?.identity, display: report.display, vncPort: report.vncPort,
             since: since, sessionDirectory: directory)
-        await note(record)
+        await write(record)
         if let warnings = success.warnings {
             logger.debug("portabledesktop up wrote", metadata: ["stderr": "\(warnings)"])
         }
@@ -114,22 +113,22 @@ struct SessionLauncher: Sendable {
         return live
     }
 
-    /// The program may tell of a process that has not executed its own program yet, which is waited for a little.
+    /// The program may report a process that has not executed its own program yet; waits for that a little.
     private func processes(_ report: UpReport) async throws -> (xvnc: ProcessHandle?, openbox: ProcessHandle?) {
         let deadline = clock.now() + limits.naming
         while true {
             let found = try await pool.run {
                 ProcessHandle.ofDesktop(xvnc: report.xvncPid, openbox: report.openboxPid)
             }
-            let misses = found.xvnc == nil || report.openboxPid != nil && found.openbox == nil
+            let isIncomplete = found.xvnc == nil || report.openboxPid != nil && found.openbox == nil
             let pids = [report.xvncPid, report.openboxPid].compactMap { $0 }
-            guard misses, clock.now() < deadline, pids.allSatisfy(ProcessHandle.isRunning) else { return found }
+            guard isIncomplete, clock.now() < deadline, pids.allSatisfy(ProcessHandle.isRunning) else { return found }
             await cleaner.limiter.pauseIgnoringCancellation(.milliseconds(10))
         }
     }
 
-    /// Writes down what the next life of the agent has to know.
-    private func note(_ record: SessionFiles.Record) async {
+    /// Writes the record that the next run of the agent adopts the desktop by.
+    private func write(_ record: SessionFiles.Record) async {
         do {
             try await pool.runToEnd { [files] in try files.write(record) }
         } catch {
@@ -139,7 +138,7 @@ struct SessionLauncher: Sendable {
         }
     }
 
-    /// The program's session directory, where it is not the one that it was given.
+    /// The program's session directory, where it is not the one that we gave it.
     private func sessionDirectory(
         _ report: UpReport, _ record: SessionFiles.Record
     ) async -> SessionFiles.SessionDirectory? {
@@ -149,7 +148,7 @@ struct SessionLauncher: Sendable {
         }
         if directory == nil {
             logger.warning(
-                "the desktop's session directory is left alone at its end: it is not one that this start made",
+                "the desktop's session directory will not be removed: this start did not create it",
                 metadata: ["path": "\(path)"])
         }
         return directory
@@ -164,7 +163,7 @@ struct SessionLauncher: Sendable {
             }
         } catch let error as CoreError {
             throw DesktopError.start(
-                "whether other machines can reach its VNC server, which has no password, is not known: \(error)",
+                "cannot check whether other machines can reach its VNC server, which has no password: \(error)",
                 cause: error)
         }
         guard let first = exposed.first else { return }
@@ -178,7 +177,7 @@ struct SessionLauncher: Sendable {
         return hasSocket ? .unix(files.socket) : .tcp(host: "127.0.0.1", port: report.vncPort)
     }
 
-    /// The driver over RFB; where that cannot be had but the program sees the desktop, one through the program.
+    /// Connects over RFB; where that fails but the program's subcommands work, uses those.
     /// - Returns: the driver, and why it is not the one over RFB.
     private func drive(
         _ server: DesktopSession.Connection, _ xvnc: ProcessHandle, by deadline: Duration
@@ -225,7 +224,7 @@ struct SessionLauncher: Sendable {
 
     private func checkCancelled() throws { if Task.isCancelled { throw DesktopSession.shuttingDown } }
 
-    /// The desktop that an earlier life of the agent left, when it is still the same and answers.
+    /// The desktop that an earlier run of the agent left, if it still runs and answers.
     private func adopt(_ generation: Int, by deadline: Duration) async -> LiveDesktop? {
         let found = try? await pool.run { [files] () -> (SessionFiles.Desktop, ProcessHandle)? in
             guard let record = files.readRecord(), record.boot == SessionFiles.boot, let desktop = record.desktop,
@@ -245,7 +244,7 @@ struct SessionLauncher: Sendable {
                 by: min(deadline, clock.now() + limits.adoption))
             let openbox = try? await pool.run { desktop.openbox.flatMap { ProcessHandle($0) } }
             logger.info(
-                "adopted the desktop that an earlier life of the agent started",
+                "adopted the desktop that an earlier run of the agent started",
                 metadata: ["display": "\(desktop.display)", "xvnc_pid": "\(xvnc.pid)"])
             return LiveDesktop(
                 generation: generation,
@@ -256,7 +255,7 @@ struct SessionLauncher: Sendable {
                 whyNotRFB: whyNotRFB, now: clock.now())
         } catch {
             logger.warning(
-                "the desktop of an earlier life of the agent is ended",
+                "ending the desktop of an earlier run of the agent",
                 metadata: [
                     "display": "\(desktop.display)", "error": "\((error as? DesktopError)?.detail ?? "\(error)")",
                 ])
@@ -266,7 +265,7 @@ struct SessionLauncher: Sendable {
 }
 
 extension ProcessHandle {
-    /// The processes under these numbers, if they are what the program says they are. Blocks.
+    /// The processes with these numbers, if their names are those of a desktop's. Blocks.
     static func ofDesktop(xvnc: Int32?, openbox: Int32?) -> (xvnc: ProcessHandle?, openbox: ProcessHandle?) {
         func handle(_ pid: Int32?, _ name: String) -> ProcessHandle? {
             pid.flatMap { ProcessHandle(pid: $0) }.flatMap { $0.name.lowercased().contains(name) ? $0 : nil }

@@ -1,7 +1,7 @@
-/// Which desktop there is, without I/O: uses, ends and shutdown in; what is to be done out.
+/// The state of the desktop, without I/O: uses, ends and shutdown in; what to do out.
 ///
-/// Each desktop has a generation, a number of its own, so that late news of an earlier one (its death, the
-/// failure of its start) changes nothing for the present one.
+/// Each desktop has a generation, a unique number, so that a late event of an earlier one (its death, the failure
+/// of its start) changes nothing for the present one.
 struct SessionMachine: Equatable {
     enum Phase: Equatable {
         /// Nothing is up.
@@ -37,7 +37,7 @@ struct SessionMachine: Equatable {
     }
 
     /// The start succeeded.
-    /// - Returns: false when nobody wants it any more, so that it must be stopped: shutdown began.
+    /// - Returns: false when shutdown has begun, so that the desktop must be stopped.
     mutating func started(_ generation: Int) -> Bool {
         guard phase == .starting(generation) else { return false }
         phase = isStopping ? .idle : .running(generation)
@@ -48,16 +48,15 @@ struct SessionMachine: Equatable {
         if phase == .starting(generation) { phase = .idle }
     }
 
-    /// The desktop is gone, or answers no more.
-    /// - Returns: whether that is news; otherwise somebody else saw it before.
+    /// The desktop has died, or does not answer.
+    /// - Returns: false when that was reported before.
     mutating func lost(_ generation: Int) -> Bool {
         guard phase == .running(generation) else { return false }
         phase = .idle
         return true
     }
 
-    /// - Returns: what there is to be ended; a start under way ends by itself, with ``started(_:)`` or
-    ///   ``failed(_:)``.
+    /// - Returns: the phase before; a start under way ends with ``started(_:)`` or ``failed(_:)``.
     mutating func shutdown() -> Phase {
         isStopping = true
         defer { if case .running = phase { phase = .idle } }

@@ -10,16 +10,16 @@ struct UpCommand: Sendable {
     let limiter: TimeLimiter
     private var limits: SessionLimits { configuration.limits }
 
-    /// What a run that succeeded told.
+    /// The result of a run that succeeded.
     struct Success: Sendable {
         var report: UpReport
-        /// What it wrote on stderr.
+        /// Its stderr.
         var warnings: String?
-        /// Its outputs are still read: the desktop may hold them, and must not fail or wait in a write.
+        /// Its outputs are still read: the desktop may hold them, and must neither block nor fail in a write.
         var command: any RunningCommand
     }
 
-    /// Blocks: looks for the program as a shell would.
+    /// Finds the program as a shell would. Blocks.
     func locate(_ environment: [String: String]) -> String? {
         let path = environment["PATH"] ?? EnvironmentBuilder.defaultPath
         let directories = path.split(separator: ":").map(String.init)
@@ -32,9 +32,9 @@ struct UpCommand: Sendable {
             }
     }
 
-    /// Runs the program until it exits, at the latest at the deadline; then, and when the calling task is
-    /// cancelled, it is ended. Servers that it may have started by then are the caller's to find.
-    /// - Parameter failed: is told why it failed before it is ended, which takes seconds when it resists.
+    /// Runs the program until it exits; at the deadline, or when the calling task is cancelled, it is killed. The
+    /// caller has to clean up servers that it started by then.
+    /// - Parameter failed: called with the error before the program is killed, which may take seconds.
     /// - Throws: ``DesktopError``.
     func run(
         _ program: String, _ environment: [String: String], _ deadline: Duration, _ failed: (any Error) -> Void
@@ -49,7 +49,7 @@ struct UpCommand: Sendable {
         }
         let how = await run.end(by: deadline)
         do {
-            // The exit may be told before the last bytes are read.
+            // The exit may be reported before the last bytes are read.
             if case .exited(let exit) = how, exit != .exited(0) || (try? UpReport.find(in: run.output.output)) == nil {
                 await run.drain()
             }
@@ -70,8 +70,8 @@ struct UpCommand: Sendable {
     }
 
     private func arguments(_ program: String) -> [String] {
-        // Stock it listens on all interfaces without a password, and begins anew when its last X client (openbox,
-        // say) goes: that ends every VNC connection and leaves TigerVNC 1.12 spinning over one it forgot.
+        // By default Xvnc listens on all interfaces without a password, and resets when its last X client (such as
+        // openbox) disconnects, which ends every VNC connection and makes TigerVNC 1.12 spin on a stale one.
         let xvnc = [
             "-localhost=1", "-AlwaysShared=1", "-UseBlacklist=0", "-rfbunixpath=\(files.socket)", "-rfbunixmode=0600",
             "-noreset",
@@ -97,7 +97,7 @@ extension DesktopError {
         DesktopError(.failed, startMessage, detail: detail, cause: cause)
     }
 
-    /// A start that failed for whatever reason.
+    /// A start that failed with any error.
     static func start(from error: any Error) -> DesktopError {
         if let error = error as? DesktopError { return error }
         return start("\(error)", cause: error)

@@ -1,17 +1,17 @@
 import FoundationEssentials
 
-/// What `portabledesktop up --json` says of the desktop that it started (spec: virtual desktop, the session).
+/// The report of `portabledesktop up --json` on the desktop that it started (spec: virtual desktop, the session).
 struct UpReport: Equatable {
     var vncPort: Int
-    /// `:1`, whether the program told it so or as a number.
+    /// `:1`; the program may also report it as a number.
     var display: String
     var xvncPid: Int32
     /// nil without a window manager.
     var openboxPid: Int32?
     var sessionDir: String?
 
-    /// Finds the report in what the program wrote: all of it, on however many lines, else the last line that is one.
-    /// - Throws: ``Problem`` that says what is wrong with what was written.
+    /// Finds the report in the program's output: the whole output, else the last line that is a report.
+    /// - Throws: ``Problem`` that says what is wrong with the output.
     static func find(in output: [UInt8]) throws(Problem) -> UpReport {
         guard !output.allSatisfy({ $0 == UInt8(ascii: "\n") || $0 == UInt8(ascii: " ") }) else {
             throw Problem("printed nothing")
@@ -60,7 +60,7 @@ extension UpReport: Decodable {
     }
 }
 
-/// What the program's state file tells, as far as it is understood: enough to clean up by it.
+/// The fields of the program's state file that are needed to clean up; others, and invalid ones, are ignored.
 struct StateFile: Decodable, Equatable {
     var display: String?
     var xvncPid: Int32?
@@ -79,7 +79,7 @@ struct StateFile: Decodable, Equatable {
 }
 
 extension KeyedDecodingContainer {
-    /// The number of a display, or its name.
+    /// A display, given by number or by name.
     fileprivate func display(forKey key: Key) throws -> String {
         if let number = try? decode(Int.self, forKey: key) { return ":\(number)" }
         return try decode(String.self, forKey: key)

@@ -7,7 +7,7 @@ import Testing
 @testable import Desktop
 
 /// Servers that die, hang or never were.
-@Suite(.timeLimit(.minutes(15))) struct DriverLifeTests {
+@Suite(.timeLimit(.minutes(15))) struct DriverLifecycleTests {
     @Test func noticesADeadServerAtOnce() async throws {
         try await withDesktop { xvnc, driver in
             #expect(driver.isAlive)
@@ -230,7 +230,7 @@ import Testing
         }
     }
 
-    /// Nobody asks: nothing wakes the thread, however much the desktop moves.
+    /// Without calls nothing wakes the thread, however much changes on the desktop.
     @Test func anIdleConnectionSleeps() async throws {
         await #expect(processExitsWith: .success) {
             let xvnc = try Xvnc("640x480")

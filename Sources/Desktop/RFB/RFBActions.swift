@@ -1,11 +1,11 @@
-/// Performs actions on a connection. On the connection's thread.
-final class RFBDesk {
+/// Performs the actions of a connection, on its thread.
+final class RFBActions {
     let link: RFBLink
-    let hands: RFBHands
+    let input: RFBInput
     let helpers: DesktopHelpers
-    /// Keysyms outside the layout that the keyboard has learnt from us.
+    /// Keysyms outside the layout that the server has mapped to spare keycodes for us.
     private var known: Set<UInt32> = []
-    /// Whether nobody has taught the keyboard anything before us.
+    /// Whether no client before us can have used up spare keycodes.
     private let isFresh: Bool
     private let usesClipboardMessages: Bool
 
@@ -16,36 +16,36 @@ final class RFBDesk {
             environment: options.environment, executor: options.executor)
         isFresh = options.isFresh
         usesClipboardMessages = options.usesClipboardMessages
-        hands = RFBHands(link)
+        input = RFBInput(link)
     }
 
-    /// Once, before anything else: learns the screen, and makes the server look at its keyboard; it
-    /// loses the first new keysym otherwise.
+    /// Called once, before anything else: learns the screen size, and sends a first key, because the server drops
+    /// the first keysym that is new to it.
     func greet() throws {
-        // Answers the server's announcements as well: fences and the clipboard.
+        // Also answers the server's announcements of fences and the clipboard.
         try link.sync()
         if link.hasClipboard { try link.send(RFBMessage.clipboardCapabilities) }
-        hands.stroke(KeyStroke(keysym: Keysym.shift, shift: false))
-        try hands.send()
+        input.stroke(KeyStroke(keysym: Keysym.shift, shift: false))
+        try input.send()
         try link.fence()
         notePosition(since: 0)
     }
 
     func perform(_ work: RFBInbox.Work) throws -> ActionResult {
-        hands.begin()
+        input.begin()
         do {
             switch work {
             case .action(let action): return try perform(action)
             case .viewerLeft:
                 try guessPosition()
-                // Twice: the server may get to the viewer's end only after our first event.
-                try hands.restateButtons()
-                try hands.restateButtons()
-            case .releaseAll: try hands.releaseAll()
+                // Twice: the server may notice the viewer's disconnect only after our first event.
+                try input.resendButtons()
+                try input.resendButtons()
+            case .releaseAll: try input.releaseAll()
             }
             return ActionResult()
         } catch {
-            try? hands.undo()
+            try? input.undo()
             throw error
         }
     }
@@ -66,12 +66,12 @@ final class RFBDesk {
         case .leftClickDrag: try drag(action)
         case .leftMouseDown:
             try requirePosition()
-            hands.press(button: 1)
-            try hands.send()
+            input.press(button: 1)
+            try input.send()
         case .leftMouseUp:
             try guessPosition()
-            hands.release(button: 1)
-            try hands.send()
+            input.release(button: 1)
+            try input.send()
         case .scroll: try scroll(action)
         case .cursorPosition:
             let point = DesktopGeometry.declared(try requirePosition(), of: action, on: link.size)
@@ -105,24 +105,24 @@ final class RFBDesk {
     }
 
     private func go(to point: DesktopPoint) {
-        hands.move(to: point)
+        input.move(to: point)
         link.inbox.positionIsUncertain = false
     }
 
     private func move(_ action: DesktopAction) throws {
         try synchronize()
         go(to: try target(action.coordinate, of: action))
-        try hands.send()
+        try input.send()
     }
 
     private func click(_ action: DesktopAction, _ button: UInt8, times: Int) throws {
         try synchronize()
         go(to: try target(action.coordinate, of: action))
         for _ in 0..<times {
-            hands.press(button: button)
-            hands.release(button: button)
+            input.press(button: button)
+            input.release(button: button)
         }
-        try hands.send()
+        try input.send()
     }
 
     private func drag(_ action: DesktopAction) throws {
@@ -130,19 +130,19 @@ final class RFBDesk {
         let from = try target(action.startCoordinate, of: action)
         let to = try target(action.coordinate, of: action)
         go(to: from)
-        hands.press(button: 1)
-        try hands.send()
+        input.press(button: 1)
+        try input.send()
         let steps = DesktopLimits.dragSteps
         for step in 1...steps {
             try link.pause(DesktopLimits.dragStep)
-            hands.move(
+            input.move(
                 to: DesktopPoint(
                     x: from.x + (to.x - from.x) * step / steps, y: from.y + (to.y - from.y) * step / steps))
-            try hands.send()
+            try input.send()
         }
         try link.pause(DesktopLimits.dragStep)
-        hands.release(button: 1)
-        try hands.send()
+        input.release(button: 1)
+        try input.send()
     }
 
     private func scroll(_ action: DesktopAction) throws {
@@ -158,59 +158,59 @@ final class RFBDesk {
         var left = action.scrollAmount
         while left > 0 {
             for _ in 0..<min(left, DesktopLimits.eventsAtOnce) {
-                hands.press(button: button)
-                hands.release(button: button)
+                input.press(button: button)
+                input.release(button: button)
             }
             left -= DesktopLimits.eventsAtOnce
-            try hands.send()
+            try input.send()
             if left > 0 { try link.fence() }
         }
-        try hands.send()
+        try input.send()
     }
 
-    /// Learns the screen's size, and where the pointer is if a program moved it.
+    /// Updates the screen size, and the pointer's position if a program moved it.
     private func synchronize() throws {
-        let moves = link.told.pointer_moves
+        let moves = link.state.pointer_moves
         try link.sync()
         notePosition(since: moves)
     }
 
     private func notePosition(since moves: UInt64) {
-        let told = link.told
-        guard told.pointer_moves != moves else { return }
-        hands.position = DesktopPoint(x: Int(told.pointer_x), y: Int(told.pointer_y))
+        let state = link.state
+        guard state.pointer_moves != moves else { return }
+        input.position = DesktopPoint(x: Int(state.pointer_x), y: Int(state.pointer_y))
         link.inbox.positionIsUncertain = false
     }
 
-    /// Makes the position as good as it can be: told by the server, or asked of the X server.
+    /// Updates the pointer's position: as the VNC server reports it, else as xdotool does.
     private func locate() throws {
-        // Before the question, so that a viewer's move during it is not forgotten.
+        // Cleared before the query, so that a viewer's move during it sets it again.
         let uncertain = link.inbox.positionIsUncertain
         link.inbox.positionIsUncertain = false
         do {
             try synchronize()
-            if uncertain { hands.position = try helpers.pointerPosition(link) ?? hands.position }
+            if uncertain { input.position = try helpers.pointerPosition(link) ?? input.position }
         } catch {
             link.inbox.positionIsUncertain = true
             throw error
         }
     }
 
-    /// For what releases buttons: a place that may be wrong is better than a button that stays held.
+    /// For releasing buttons: a position that may be wrong is better than a button that stays held.
     private func guessPosition() throws {
         do {
             try locate()
         } catch let error as DesktopError where error.code == .failed {}
-        // Where a server has it that nobody has moved yet.
-        hands.position = hands.position ?? DesktopPoint(x: link.size.width / 2, y: link.size.height / 2)
+        // Where a server puts a pointer that was never moved.
+        input.position = input.position ?? DesktopPoint(x: link.size.width / 2, y: link.size.height / 2)
     }
 
     @discardableResult
     private func requirePosition() throws -> DesktopPoint {
         try locate()
-        guard let position = hands.position else {
+        guard let position = input.position else {
             throw DesktopError(
-                .failed, "Where the pointer is cannot be told: install the Debian package xdotool.")
+                .failed, "The position of the pointer is unknown: install the Debian package xdotool.")
         }
         return position
     }
@@ -218,7 +218,7 @@ final class RFBDesk {
     // MARK: Keys
 
     private func combination(_ action: DesktopAction) throws -> KeyCombination {
-        let keys = try KeyCombination(action.text ?? "", shiftIsHeld: hands.shiftIsHeld)
+        let keys = try KeyCombination(action.text ?? "", shiftIsHeld: input.shiftIsHeld)
         for keysym in keys.keysyms {
             guard let scalar = Keysym.scalar(keysym), !TextPlan.isOnLayout(scalar), !known.contains(keysym) else {
                 continue
@@ -233,51 +233,50 @@ final class RFBDesk {
         return keys
     }
 
-    /// What the keyboard can still learn, as far as we know: a former connection and viewers may have
-    /// taught it anything.
+    /// Keycodes that are certainly free: an earlier connection or a viewer may have used any number.
     private var spareKeycodes: Int {
         isFresh && !link.inbox.sawViewer ? max(0, DesktopLimits.spareKeycodes - known.count) : 0
     }
 
-    /// Presses a combination: what is held already stays so afterwards, but for the key itself.
-    /// - Returns: what has to be released again, in this order.
+    /// Presses a combination. Keys that are held already stay held afterwards, except the last one.
+    /// - Returns: the keys to release afterwards, in this order.
     private func press(_ combination: KeyCombination) -> [UInt32] {
-        let fresh = combination.keysyms.dropLast().filter { !hands.holds($0) } + combination.keysyms.suffix(1)
-        for keysym in fresh { hands.press(keysym) }
+        let fresh = combination.keysyms.dropLast().filter { !input.holds($0) } + combination.keysyms.suffix(1)
+        for keysym in fresh { input.press(keysym) }
         return fresh.reversed()
     }
 
     private func key(_ action: DesktopAction) throws {
-        for keysym in press(try combination(action)) { hands.release(keysym) }
-        try hands.send()
+        for keysym in press(try combination(action)) { input.release(keysym) }
+        try input.send()
     }
 
     private func keyDown(_ action: DesktopAction) throws {
-        for keysym in try combination(action).keysyms { hands.press(keysym) }
-        try hands.send()
+        for keysym in try combination(action).keysyms { input.press(keysym) }
+        try input.send()
     }
 
     private func keyUp(_ action: DesktopAction) throws {
-        for keysym in try combination(action).keysyms.reversed() { hands.release(keysym) }
-        try hands.send()
+        for keysym in try combination(action).keysyms.reversed() { input.release(keysym) }
+        try input.send()
     }
 
     private func holdKey(_ action: DesktopAction) throws {
         let keys = press(try combination(action))
-        try hands.send()
+        try input.send()
         let start = ContinuousClock.now
         let end = start + .milliseconds(action.durationMilliseconds)
         var next = start + DesktopLimits.repeatDelay
         while next < end {
             try link.pause(until: next)
-            if let keysym = keys.first { hands.press(keysym) }
-            try hands.send()
-            // From now on, should we be late: no burst of repeats.
+            if let keysym = keys.first { input.press(keysym) }
+            try input.send()
+            // Counted from now when we are late, so that repeats do not come in a burst.
             next = max(next, .now - DesktopLimits.repeatInterval) + DesktopLimits.repeatInterval
         }
         try link.pause(until: end)
-        for keysym in keys { hands.release(keysym) }
-        try hands.send()
+        for keysym in keys { input.release(keysym) }
+        try input.send()
     }
 
     // MARK: Text
@@ -294,7 +293,7 @@ final class RFBDesk {
     }
 
     private func type(_ strokes: [KeyStroke]) throws {
-        let wraps = !hands.shiftIsHeld
+        let wraps = !input.shiftIsHeld
         var rest = strokes[...]
         while !rest.isEmpty {
             let some = rest.prefix(DesktopLimits.eventsAtOnce)
@@ -302,58 +301,58 @@ final class RFBDesk {
             var shift = false
             for stroke in some {
                 if wraps && stroke.shift != shift {
-                    shift ? hands.release(Keysym.shift) : hands.press(Keysym.shift)
+                    shift ? input.release(Keysym.shift) : input.press(Keysym.shift)
                     shift = stroke.shift
                 }
-                hands.stroke(stroke)
+                input.stroke(stroke)
             }
-            if shift { hands.release(Keysym.shift) }
-            try hands.send()
+            if shift { input.release(Keysym.shift) }
+            try input.send()
             if !rest.isEmpty { try link.fence() }
         }
     }
 
     private func paste(_ text: String) throws {
-        // What was typed before has arrived before what is pasted.
+        // So that what was typed before arrives before what is pasted.
         try link.fence()
         if usesClipboardMessages && link.hasClipboard {
             try offer(text)
         } else {
             try helpers.setSelections(text, link)
             pressPaste()
-            try hands.send()
+            try input.send()
             try link.fence()
-            // Nothing tells when the program has fetched it.
+            // There is no signal for the program having fetched it.
             try link.pause(DesktopLimits.blindPaste)
         }
     }
 
     private func offer(_ text: String) throws {
         link.clipboard = text
-        let before = link.told.clipboard_asks
+        let before = link.state.clipboard_requests
         try link.send(RFBMessage.clipboardNotify)
         try link.fence()
-        // A clipboard manager fetches it at once, and the server remembers it for the program.
-        let isRemembered = link.told.clipboard_asks != before
+        // A clipboard manager fetches it at once, and the server then caches it for the program.
+        let isCached = link.state.clipboard_requests != before
         pressPaste()
-        try hands.send()
+        try input.send()
         try link.fence()
-        if isRemembered {
+        if isCached {
             try link.pause(DesktopLimits.blindPaste)
         } else {
             try link.wait(until: .now + DesktopLimits.pasteBudget, late: Self.notPasted) {
-                link.told.clipboard_asks != before
+                link.state.clipboard_requests != before
             }
         }
-        // The answer is on its way to the program before any key that follows.
+        // So that the program gets the text before any key that follows.
         try link.fence()
     }
 
     private func pressPaste() {
-        hands.press(Keysym.shift)
-        hands.press(Keysym.insert)
-        hands.release(Keysym.insert)
-        hands.release(Keysym.shift)
+        input.press(Keysym.shift)
+        input.press(Keysym.insert)
+        input.release(Keysym.insert)
+        input.release(Keysym.shift)
     }
 
     private static func notPasted() -> DesktopError {

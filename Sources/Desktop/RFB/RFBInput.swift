@@ -1,13 +1,13 @@
-/// What is held on the desktop, and where the pointer is. On the connection's thread.
+/// Sends key and pointer events, and knows which keys and buttons are held and where the pointer is. On the
+/// connection's thread.
 ///
-/// Whatever an action presses goes through here, so that it can be let go of when the action ends
-/// half-way: ``begin()`` and ``undo()`` frame an action.
-final class RFBHands {
+/// An action that fails half-way releases what it pressed: it calls ``begin()`` first and ``undo()`` on failure.
+final class RFBInput {
     private let link: RFBLink
     /// Keys in the order in which they were pressed.
     private var keys: [UInt32] = []
     private(set) var buttons: UInt8 = 0
-    /// nil before anybody knows.
+    /// nil while it is unknown.
     var position: DesktopPoint?
     private var keysBefore: [UInt32] = []
     private var buttonsBefore: UInt8 = 0
@@ -17,9 +17,8 @@ final class RFBHands {
 
     var shiftIsHeld: Bool { keys.contains(where: Keysym.isShift) }
     func holds(_ keysym: UInt32) -> Bool { keys.contains(keysym) }
-    var holdsAnything: Bool { !keys.isEmpty || buttons != 0 }
 
-    // MARK: Events, which go out together with send()
+    // MARK: Events, buffered until send()
 
     func press(_ keysym: UInt32) {
         RFBMessage.key(keysym, down: true, to: &events)
@@ -41,7 +40,7 @@ final class RFBHands {
         RFBMessage.pointer(point, buttons: buttons, to: &events)
     }
 
-    /// At the present position, which has to be known.
+    /// At the present position; without a known one no event is sent.
     func press(button: UInt8) {
         buttons |= button
         if let position { move(to: position) }
@@ -57,31 +56,31 @@ final class RFBHands {
         if !events.isEmpty { try link.send(events) }
     }
 
-    // MARK: Letting go
+    // MARK: Releasing
 
     func begin() {
         events.removeAll(keepingCapacity: true)
         (keysBefore, buttonsBefore) = (keys, buttons)
     }
 
-    /// Lets go of what was pressed since ``begin()``.
+    /// Releases what was pressed since ``begin()``.
     func undo() throws {
         events.removeAll(keepingCapacity: true)
-        try letGo(keys.filter { !keysBefore.contains($0) }, buttons & ~buttonsBefore)
+        try release(keys.filter { !keysBefore.contains($0) }, buttons: buttons & ~buttonsBefore)
     }
 
-    func releaseAll() throws { try letGo(keys, buttons) }
+    func releaseAll() throws { try release(keys, buttons: buttons) }
 
-    private func letGo(_ keys: [UInt32], _ buttons: UInt8) throws {
+    private func release(_ keys: [UInt32], buttons: UInt8) throws {
         for keysym in keys.reversed() { release(keysym) }
         if buttons != 0 { release(button: buttons) }
         guard !events.isEmpty else { return }
         try send()
-        try link.fence(minding: .nothing, within: DesktopLimits.releaseBudget)
+        try link.fence(stoppingOn: .nothing, within: DesktopLimits.releaseBudget)
     }
 
-    /// Says again which buttons are held: a viewer that is gone may have left some.
-    func restateButtons() throws {
+    /// Sends the held buttons again: a viewer that disconnected may have left others pressed.
+    func resendButtons() throws {
         guard let position else { return }
         move(to: position)
         try send()
