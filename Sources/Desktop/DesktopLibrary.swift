@@ -28,9 +28,13 @@ enum DesktopLibrary: Sendable, CaseIterable {
     func load() throws(DesktopError) {
         var why = [CChar](repeating: 0, count: 256)
         guard !wd_load(number, &why, why.count) else { return }
-        let text = String(decoding: why.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
         throw DesktopError(
             .failed, "The desktop needs a library that is not installed: install the Debian package \(package).",
-            detail: text.isEmpty ? nil : text)
+            detail: why.text.isEmpty ? nil : why.text)
     }
+}
+
+extension [CChar] {
+    /// The text of a buffer that a C function has filled, up to its NUL.
+    var text: String { String(decoding: prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self) }
 }

@@ -338,6 +338,6 @@ extension Keysym {
         guard wd_keysym_name(keysym, &name, name.count) else {
             throw DesktopError(.invalid, "Unknown key: keysym \(keysym)")
         }
-        return String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        return name.text
     }
 }

@@ -51,9 +51,8 @@ struct DesktopHelpers: Sendable {
         let written = write(descriptor, bytes, bytes.count)
         close(descriptor)
         guard written == bytes.count else { throw DesktopError(.failed, "What is pasted could not be written.") }
-        let file = String(decoding: path.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
         for selection in ["primary", "clipboard"] {
-            let set = ["xclip", "-in", "-selection", selection, file]
+            let set = ["xclip", "-in", "-selection", selection, path.text]
             guard try run(set, link, readsOutput: false) != nil else {
                 throw DesktopError(
                     .failed, "The text has characters that the keyboard lacks: install the Debian package xclip.")

@@ -13,8 +13,7 @@ enum PNG {
             pixels, CInt(clamping: size.width), CInt(clamping: size.height), CInt(clamping: wanted.width),
             CInt(clamping: wanted.height), &out, &why, why.count)
         guard done, let bytes = out.bytes else {
-            let text = String(decoding: why.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-            throw DesktopError(.failed, "The screenshot could not be encoded.", detail: text)
+            throw DesktopError(.failed, "The screenshot could not be encoded.", detail: why.text)
         }
         defer { free(bytes) }
         return Array(UnsafeBufferPointer(start: bytes, count: out.count))

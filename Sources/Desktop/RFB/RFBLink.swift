@@ -40,8 +40,7 @@ final class RFBLink {
         var why = [CChar](repeating: 0, count: 200)
         let seconds = UInt32(clamping: max(1, budget.components.seconds))
         guard let rfb = wd_rfb_open(descriptor, seconds, &why, why.count) else {
-            let text = String(decoding: why.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-            throw DesktopError(.connectionLost, "The desktop's VNC server cannot be used: \(text).")
+            throw DesktopError(.connectionLost, "The desktop's VNC server cannot be used: \(why.text).")
         }
         self.rfb = rfb
         self.descriptor = descriptor

@@ -1,5 +1,4 @@
 import AgentCore
-import Glibc
 
 /// A program that records a display, and the sign that it records.
 struct RecorderCommand: Sendable, Equatable {
@@ -57,16 +56,5 @@ struct RecorderCommand: Sendable, Equatable {
         let picture = thumbnail ? ["--thumbnail", files.thumbnail] : []
         return RecorderCommand(
             name: "portabledesktop", arguments: command + flags + picture + [files.video], readySign: .fileGrows)
-    }
-
-    /// The first executable file of that name in the directories of a PATH. Blocks.
-    static func find(_ name: String, path: String) -> String? {
-        for directory in path.split(separator: ":") where directory.hasPrefix("/") {
-            let candidate = "\(directory)/\(name)"
-            var info = stat()
-            guard stat(candidate, &info) == 0, info.st_mode & S_IFMT == S_IFREG else { continue }
-            if access(candidate, X_OK) == 0 { return candidate }
-        }
-        return nil
     }
 }

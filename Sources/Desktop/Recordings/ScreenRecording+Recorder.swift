@@ -11,7 +11,7 @@ extension ScreenRecording {
         let configuration = context.configuration
         let path = configuration.environment.build()["PATH"] ?? EnvironmentBuilder.defaultPath
         var commands: [RecorderCommand] = []
-        if let ffmpeg = RecorderCommand.find("ffmpeg", path: path) {
+        if let ffmpeg = findExecutable("ffmpeg", in: path.split(separator: ":").map(String.init)) {
             commands.append(.ffmpeg(ffmpeg, display: display, files: files, videoBytes: limits.videoBytes))
         }
         if let fallback = configuration.fallback() {

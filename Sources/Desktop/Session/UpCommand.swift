@@ -22,14 +22,10 @@ struct UpCommand: Sendable {
     /// Finds the program as a shell would. Blocks.
     func locate(_ environment: [String: String]) -> String? {
         let path = environment["PATH"] ?? EnvironmentBuilder.defaultPath
-        let directories = path.split(separator: ":").map(String.init)
+        // The script directory last, even when it is on PATH, too.
         let last = configuration.scriptBinDirectory
-        return (directories.filter { $0 != last } + [last].compactMap { $0 })
-            .filter { $0.hasPrefix("/") }.map { "\($0)/portabledesktop" }
-            .first { candidate in
-                var info = stat()
-                return stat(candidate, &info) == 0 && info.st_mode & S_IFMT == S_IFREG && access(candidate, X_OK) == 0
-            }
+        let directories = path.split(separator: ":").map(String.init).filter { $0 != last } + [last].compactMap { $0 }
+        return findExecutable("portabledesktop", in: directories)
     }
 
     /// Runs the program until it exits; at the deadline, or when the calling task is cancelled, it is killed. The
