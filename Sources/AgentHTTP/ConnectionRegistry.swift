@@ -32,12 +32,12 @@ final class ConnectionRegistry: Sendable {
     private let unix = Population()
     private let tcp = Population()
     private let gauge: GaugeSeries
-    private let newcomerGrace: TimeAmount
+    private let firstRequestGrace: TimeAmount
 
-    /// - Parameter newcomerGrace: for how long a connection that takes the last place keeps it without a request.
-    init(gauge: GaugeSeries, newcomerGrace: TimeAmount) {
+    /// - Parameter firstRequestGrace: for how long a connection that takes the last place keeps it without a request.
+    init(gauge: GaugeSeries, firstRequestGrace: TimeAmount) {
         self.gauge = gauge
-        self.newcomerGrace = newcomerGrace
+        self.firstRequestGrace = firstRequestGrace
     }
 
     /// Open connections by the kind of their listener.
@@ -79,7 +79,7 @@ final class ConnectionRegistry: Sendable {
             activity.end(now: loop.now)
         } else {
             // Otherwise the next new connection would close it before its first request, if all others are busy.
-            loop.assumeIsolated().scheduleTask(in: newcomerGrace) { bound.value.graceEnded() }
+            loop.assumeIsolated().scheduleTask(in: firstRequestGrace) { bound.value.graceEnded() }
             updateGates(kind)
         }
         if count > HTTPLimits.connections { makeRoom(kind) }

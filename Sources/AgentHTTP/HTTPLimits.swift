@@ -34,7 +34,7 @@ public struct HTTPLimits: Sendable {
     /// How long a refused upload is read and discarded, so that the client gets the answer instead of a reset.
     public var lingerTimeout: TimeAmount = .seconds(2)
     /// How long a connection that is accepted at the limit is kept without a request.
-    public var newcomerGrace: TimeAmount = .seconds(1)
+    public var firstRequestGrace: TimeAmount = .seconds(1)
     /// How long requests may go on at shutdown.
     public var shutdownGrace: TimeAmount = .seconds(5)
     /// How long a response may make no progress because its reader does not read.

@@ -28,7 +28,7 @@ public final class HTTPServer: Service {
         self.group = group
         self.logger = logger
         connections = ConnectionRegistry(
-            gauge: service.connectionsGauge, newcomerGrace: service.limits.newcomerGrace)
+            gauge: service.connectionsGauge, firstRequestGrace: service.limits.firstRequestGrace)
         var executors: [ObjectIdentifier: EventLoopTaskExecutor] = [:]
         for loop in group.makeIterator() { executors[ObjectIdentifier(loop)] = EventLoopTaskExecutor(loop) }
         self.executors = executors

@@ -15,14 +15,14 @@ import Testing
         let fixture: ServerFixture
         let most = HTTPLimits.connections
 
-        init(newcomerGrace: Int64 = 1000) async throws {
+        init(firstRequestGrace: Int64 = 1000) async throws {
             wa_raise_nofile()
             var limits = HTTPLimits()
             limits.bodyTimeout = .hours(1)
             limits.headerTimeout = .hours(1)
             limits.idleTimeout = .hours(1)
             limits.webSocketPingInterval = .hours(1)
-            limits.newcomerGrace = .milliseconds(newcomerGrace)
+            limits.firstRequestGrace = .milliseconds(firstRequestGrace)
             fixture = try await ServerFixture(limits: limits)
         }
 
@@ -125,7 +125,7 @@ import Testing
 
     @Test func newcomersWaitWhileAllAreBusy() async throws {
         await #expect(processExitsWith: .success) {
-            let world = try await World(newcomerGrace: 1)
+            let world = try await World(firstRequestGrace: 1)
             let webSocket = try await world.connectWebSocket()
             let busy = try await world.connectBusy(world.most - 1)
             // The kernel takes it; it is not accepted.

@@ -8,7 +8,7 @@ import Testing
 
 /// Limits that need many connections or much data: at them, below and above.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct LimitTests {
-    /// A refused upload is read and thrown away up to the limit, so that its sender sees the answer.
+    /// A refused upload is read and discarded up to the limit, so that the client gets the answer.
     @Test func whatComesBehindARefusalIsReadUpToTheLimit() async throws {
         var limits = HTTPLimits()
         limits.lingerTimeout = .hours(1)
@@ -19,7 +19,7 @@ import Testing
             try await eventually("the refusal") { connection.isReadable }
             #expect((400..<500).contains(try connection.response().status))
             try? connection.send(Data(count: HTTPLimits.lingerBytes + excess))
-            // The answer's side is closed; whether the other one still takes bytes shows in who is there.
+            // The sending side is closed; the number of connections shows whether the other one is still open.
             let isThere: Int64 = excess > 0 ? 0 : 1
             try await eventually("\(excess) is dealt with") {
                 unread(connection.descriptor) <= 0 && fixture.server.openConnections["http_unix"] == isThere

@@ -144,7 +144,7 @@ import Testing
         let response = try connection.request("GET", "/large")
         #expect(response.body.count == 16 << 20)
         #expect(try connection.request("GET", "/plain").status == 200)
-        // A reader that goes away in the middle costs nothing but its connection.
+        // A client that disconnects in the middle costs nothing but its connection.
         let leaver = try fixture.connect()
         try leaver.send("GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
         _ = try leaver.receive(exactly: 1000)

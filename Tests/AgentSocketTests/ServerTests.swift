@@ -78,7 +78,7 @@ import Testing
             for _ in 0..<clients {
                 let client = try agent.raw()
                 client.call(stream: 1, "Ping", "")
-                client.expect(hex: "050101000d010200", "each newcomer is served")
+                client.expect(hex: "050101000d010200", "each new client is served")
                 all.append(client)
             }
             #expect(agent.server.connections == min(clients, 4))
@@ -113,9 +113,9 @@ import Testing
                 client.write(invoke(1, "Ping") + [0x05, 1, 2, 0, 0x0D, 1, 3, 0] + invoke(2, "SyncWait"))
                 client.expect(hex: "050101000d010200", "Ping")
             }
-            let newcomer = try agent.raw()
-            newcomer.call(stream: 1, "Ping", "")
-            newcomer.expect(hex: "050101000d010200", "the newcomer is served")
+            let newClient = try agent.raw()
+            newClient.call(stream: 1, "Ping", "")
+            newClient.expect(hex: "050101000d010200", "the new client is served")
             #expect(holding[0].isClosed, "the longest idle one had to go")
         }
     }

@@ -119,7 +119,7 @@ import Testing
                 try await agent.client().waitUntilReady("u", pollInterval: .seconds(3_600), clock: ContinuousClock())
             }
             for dependency in ["x", "y", "z"] {
-                try await eventually("somebody waits") { agent.units.waiting == 1 }
+                try await eventually("a call waits") { agent.units.waiting == 1 }
                 try await client.start(dependency)
                 try await client.complete(dependency)
             }

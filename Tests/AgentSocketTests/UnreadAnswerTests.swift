@@ -47,7 +47,7 @@ import Testing
                     && agent.server.connections == 3 - violations && budget.held == (3 - violations) * bytes
             }
             #expect(agent.metrics.render().contains("agent_socket_unsent_bytes \(budget.held)\n"))
-            // Who reads is served, and those who don't make room, the oldest first.
+            // Clients that read are served; those that don't are closed to make room, the oldest first.
             #expect(try await agent.client().list().count == 400)
             violations += 1
             try await eventually("room was made") { agent.server.connections == 4 - violations }

@@ -160,7 +160,7 @@ import Testing
         try await eventually("it says why") {
             test.queue.health()?.text.contains("50 batches are in memory only") == true
         }
-        // Forwarded from memory all the same.
+        // Forwarded from memory nevertheless.
         let batches = await test.read(exactly: 50)
         try #require(batches.count == 50)
         test.queue.acknowledge(through: batches[19].id)

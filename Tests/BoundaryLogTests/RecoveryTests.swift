@@ -155,7 +155,7 @@ import Testing
         let test = try TestQueue(configuration)
         for number in 0..<10 { test.add(request("s", number)) }
         try await test.stored()
-        let foreign = Data("somebody's notes".utf8)
+        let foreign = Data("another file".utf8)
         unlink(configuration.path)
         try foreign.write(to: URL(fileURLWithPath: configuration.path))
         for number in 10..<20 { #expect(test.add(request("s", number))) }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import DRPC
 
-/// A peer that goes away: after so many writes the channel closes within the next one, as a socket
+/// A peer that disconnects: after some writes the channel closes within the next one, as a socket
 /// does.
 private final class LeavingPeer: ChannelOutboundHandler {
     typealias OutboundIn = ByteBuffer

@@ -85,7 +85,7 @@ import Testing
     // MARK: Buttons
 
     @Test(arguments: [true, false])
-    func aViewerThatVanishesLetsGoOfItsButton(inOrder: Bool) async throws {
+    func theButtonOfAViewerThatVanishesIsReleased(inOrder: Bool) async throws {
         let world = try SessionWorld()
         let fake = try FakeVNC(world.directory)
         let driver = RecordingDriver()

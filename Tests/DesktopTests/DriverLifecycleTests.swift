@@ -59,7 +59,7 @@ import Testing
                 }
             }
             #expect(took >= .milliseconds(300) && took < .seconds(120), "\(took)")
-            // A caller that goes away does not wait for it.
+            // A cancelled caller does not wait for it.
             let action = Task { try await driver.perform(#"{"action":"mouse_move","coordinate":[1,1]}"#) }
             action.cancel()
             await #expect(throws: CancellationError.self) { try await action.value }
@@ -179,7 +179,7 @@ import Testing
                 let endpoint = RFBEndpoint.tcp(host: "localhost", port: port)
                 return (xvnc, try await RFBDriver.connect(to: endpoint, display: xvnc.display))
             } catch {
-                // Somebody else may have taken the port meanwhile.
+                // Another process may have taken the port meanwhile.
                 if triesLeft == 0 { throw error }
             }
         }

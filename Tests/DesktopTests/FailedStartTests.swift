@@ -70,7 +70,7 @@ import Testing
 
     /// The end of the desktop before it takes of the time that the start has.
     @Test func cleaningUpCountsToo() async throws {
-        /// Whose end takes for ever.
+        /// One that never ends.
         final class Endless: DesktopDriver {
             let isClosing = Atomic(false)
             var size: DesktopSize { DesktopSize(width: 1, height: 1) }

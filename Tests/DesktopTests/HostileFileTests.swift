@@ -64,7 +64,7 @@ enum Obstacle: String, CaseIterable, Sendable {
 
     // MARK: The X server's
 
-    /// Locks and sockets of displays lie where everybody may put something under their names: no start and no
+    /// Locks and sockets of displays lie where any user may create files with their names: no start and no
     /// shutdown waits for it, and it stays, although it names our own dead server.
     @Test func whatOthersPutInThePlaceOfLocksIsLeftAlone() async throws {
         let world = try SessionWorld()

@@ -82,7 +82,7 @@ import Testing
         #expect(plan.learnt.count == 19)
         #expect(
             TextPlan(nineteen + "a龍b龍c").steps == [.keys(strokes(nineteen + "a")), .paste("龍b龍"), .keys(strokes("c"))])
-        // What was learnt once is a key for ever.
+        // A character keeps its keycode.
         let later = TextPlan("a" + nineteen + "龍", known: plan.learnt, spare: 0)
         #expect(later.steps == [.keys(strokes("a" + nineteen)), .paste("龍")])
         #expect(later.learnt.isEmpty)

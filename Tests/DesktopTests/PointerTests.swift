@@ -88,7 +88,7 @@ import Testing
             #expect(window.releases.isEmpty)
             try await driver.perform(#"{"action":"left_mouse_up"}"#)
             try await eventually("the release") { window.releases == [1] }
-            // What is held is let go of at the end.
+            // Held buttons are released at the end.
             try await driver.perform(#"{"action":"left_mouse_down"}"#)
             try await eventually("the press") { window.presses == [1, 1] }
             await driver.releaseAll()
@@ -170,7 +170,7 @@ import Testing
     }
 
     /// A viewer that vanishes with a button held leaves it to us.
-    @Test func letsGoOfWhatAViewerHeld() async throws {
+    @Test func releasesWhatAViewerHeld() async throws {
         try await withDesktop(commands: true) { xvnc, driver in
             let window = try await xvnc.events()
             try await driver.perform(#"{"action":"mouse_move","coordinate":[10,10]}"#)

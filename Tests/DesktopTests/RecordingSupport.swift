@@ -11,7 +11,7 @@ import Synchronization
 
 @testable import Desktop
 
-/// A real X server that goes away with the value.
+/// A real X server that ends with the value.
 final class RecordedDisplay: Sendable {
     let display: String
     let pid: pid_t

@@ -28,7 +28,7 @@ final class SessionWorld: Sendable {
     static let fixtures = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
         .deletingLastPathComponent().appendingPathComponent("Fixtures").path
 
-    /// Long enough for a machine that stands still at times; who is not silent never waits for so long.
+    /// Long enough for a machine that stalls at times. Only a silent server takes that long.
     static var patientLimits: SessionLimits {
         var limits = SessionLimits()
         limits.startSlack = .seconds(3_600)
@@ -197,7 +197,7 @@ final class ForwardTime: Sendable {
 
     func advance(by duration: Duration) { state.withLock { $0.ahead += duration } }
 
-    /// Whether anybody is going to sleep for longer than that, and less than an hour, as what only looks after a
+    /// Whether a task sleeps for longer than that, and less than an hour, as what only looks after a
     /// start as a whole does.
     func sleeps(longerThan duration: Duration) -> Bool {
         let (least, most) = (now + duration, now + .seconds(3_600))

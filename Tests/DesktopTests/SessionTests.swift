@@ -65,7 +65,7 @@ import Testing
         }
     }
 
-    @Test func aServerThatEverybodyCanReachIsRefused() async throws {
+    @Test func aServerThatOtherMachinesCanReachIsRefused() async throws {
         let world = try SessionWorld(fault: "open")
         try await withWorld(world) { world in
             let error = await Self.failure { try await world.session.desktop() }
@@ -179,9 +179,9 @@ import Testing
         }
     }
 
-    // MARK: Clients that go away
+    // MARK: Clients that disconnect
 
-    @Test func aClientThatGoesAwayLeavesTheStartToOthers() async throws {
+    @Test func aClientThatDisconnectsLeavesTheStartToOthers() async throws {
         let directory = try TemporaryDirectory()
         let gate = "\(directory.path)/gate"
         let world = try SessionWorld(fault: "gate", environment: ["PORTABLEDESKTOP_GATE": gate], directory: directory)
@@ -286,7 +286,7 @@ import Testing
         }
     }
 
-    @Test func theEndOfTheWindowManagerIsWorthKnowing() async throws {
+    @Test func theEndOfTheWindowManagerIsReported() async throws {
         try await withWorld(SessionWorld()) { world in
             _ = try await world.session.desktop()
             // The process is reported before it has executed openbox.

@@ -53,7 +53,7 @@ import Testing
         try await arrives([text, text])
     }
 
-    /// Nothing is known of the keyboard of a desktop that somebody used before.
+    /// The spare keycodes of a desktop that was used before are unknown.
     @Test func onADesktopThatIsNotFresh() async throws {
         try await arrives(["aé龍b", "ж", "\néx"], isFresh: false)
     }
@@ -168,7 +168,7 @@ import Testing
         }
     }
 
-    @Test func letsGoAtOnceOfWhatIsCancelled() async throws {
+    @Test func releasesTheKeysOfACancelledActionAtOnce() async throws {
         try await withDesktop { xvnc, driver in
             let window = try await xvnc.events()
             try await driver.perform(#"{"action":"mouse_move","coordinate":[100,100]}"#)

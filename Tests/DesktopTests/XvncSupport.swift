@@ -10,7 +10,7 @@ import Synchronization
 
 @testable import Desktop
 
-/// A real Xtigervnc on a free display, with whatever programs a test runs on it. All goes away with the
+/// A real Xtigervnc on a free display, with whatever programs a test runs on it. All end with the
 /// value.
 final class Xvnc: Sendable {
     let display: String
@@ -50,7 +50,7 @@ final class Xvnc: Sendable {
         }
     }
 
-    /// A display that somebody else keeps, for programs on it.
+    /// A display of another server, for programs on it.
     init(on display: String) throws {
         directory = try TemporaryDirectory()
         self.display = display

@@ -39,7 +39,7 @@ import Testing
         return try events(wire, role: role == .client ? .server : .client)
     }
 
-    /// Waiting would wait for ever, where nothing moves the embedded loop.
+    /// Waiting would block for ever, because nothing advances the embedded loop.
     private func result(_ future: EventLoopFuture<Void>) throws {
         channel.embeddedEventLoop.run()
         var result: Result<Void, any Error>?
