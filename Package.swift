@@ -43,9 +43,8 @@ let package = Package(
             dependencies: [
                 "CPlatform",
                 .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "Logging", package: "swift-log"),
-                .product(name: "Metrics", package: "swift-metrics"),
+                .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
             swiftSettings: strict
         ),
@@ -249,7 +248,6 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ],
             swiftSettings: strict
         ),
@@ -280,7 +278,7 @@ let package = Package(
         ),
         .target(
             name: "AgentTestSupport",
-            dependencies: ["CPlatform", .product(name: "Logging", package: "swift-log")],
+            dependencies: [.product(name: "Logging", package: "swift-log")],
             path: "Tests/AgentTestSupport",
             swiftSettings: strict
         ),
@@ -318,9 +316,8 @@ let package = Package(
         .testTarget(
             name: "IntegrationTests",
             dependencies: [
-                "AgentCore", "AgentProto", "AgentSocket", "AgentTestSupport", "BoundaryLog", "CPlatform",
-                "ControlPlaneAPI", "ControlPlaneSimulator", "DRPC", "WorkspaceAgent",
-                .product(name: "Logging", package: "swift-log"),
+                "AgentCore", "AgentProto", "AgentSocket", "AgentTestSupport", "BoundaryLog", "ControlPlaneAPI",
+                "ControlPlaneSimulator", "DRPC", "WorkspaceAgent",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "SwiftProtobuf", package: "swift-protobuf"),
@@ -425,7 +422,6 @@ let package = Package(
                 "AgentTestSupport",
                 "BoundaryLog",
                 "CPlatform",
-                "CSQLite",
                 "ControlPlaneAPI",
                 "DRPC",
                 .product(name: "Logging", package: "swift-log"),
@@ -453,7 +449,6 @@ let package = Package(
             name: "GitWatchTests",
             dependencies: [
                 "AgentCore",
-                "AgentHTTP",
                 "AgentProc",
                 "AgentTestSupport",
                 "CPlatform",
@@ -462,7 +457,6 @@ let package = Package(
                 "WorkspaceAgent",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
             ],
             swiftSettings: strict
         ),

@@ -1,5 +1,3 @@
-import FoundationEssentials
-
 /// Where tool calls report the paths that they touched. The git watcher implements it; the process
 /// API feeds it, so that neither knows the other.
 public protocol PathStore: Sendable {

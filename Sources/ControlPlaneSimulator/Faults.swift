@@ -1,4 +1,3 @@
-import AgentProto
 import DRPC
 import DequeModule
 import Synchronization

@@ -1,6 +1,5 @@
 import AgentCore
 import DRPC
-import DequeModule
 import Glibc
 import SwiftProtobuf
 import Synchronization

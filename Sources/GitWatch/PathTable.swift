@@ -1,4 +1,3 @@
-import AgentCore
 import FoundationEssentials
 
 /// Which paths each chat's tool calls touched: chat → paths, both bounded, least recently touched first out.

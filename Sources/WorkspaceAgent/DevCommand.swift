@@ -4,8 +4,6 @@ import CPlatform
 import ControlPlaneSimulator
 import Glibc
 import NIOCore
-import NIOPosix
-import Synchronization
 
 /// `workspace-agent dev`: a simulated control plane and the daemon connected to it.
 struct DevCommand: ParsableCommand {

@@ -1,7 +1,6 @@
 import AgentCore
 import AgentSocket
 import ArgumentParser
-import CPlatform
 import DRPC
 import Glibc
 import NIOPosix

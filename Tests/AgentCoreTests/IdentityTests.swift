@@ -1,6 +1,4 @@
 import AgentCore
-import AgentTestSupport
-import CPlatform
 import Foundation
 import Testing
 

@@ -1,5 +1,4 @@
 import AgentTestSupport
-import CPlatform
 import Foundation
 import Glibc
 import Testing

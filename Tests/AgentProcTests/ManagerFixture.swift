@@ -1,6 +1,5 @@
 import AgentCore
 import AgentTestSupport
-import CPlatform
 import Foundation
 import Glibc
 import Logging

@@ -1,6 +1,5 @@
 import AgentCore
 import AgentTestSupport
-import CPlatform
 import DRPC
 import Foundation
 import Glibc

@@ -1,6 +1,5 @@
 import AgentCore
 import AgentTestSupport
-import CSQLite
 import Foundation
 import Glibc
 import Testing

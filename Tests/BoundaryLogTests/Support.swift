@@ -1,7 +1,6 @@
 import AgentCore
 import AgentProto
 import AgentTestSupport
-import CPlatform
 import Foundation
 import Glibc
 import Logging

@@ -2,7 +2,6 @@ import AgentCore
 import AgentHTTP
 import AgentProc
 import AgentTestSupport
-import CPlatform
 import Foundation
 import Glibc
 import Logging

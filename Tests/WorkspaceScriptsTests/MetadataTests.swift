@@ -6,7 +6,6 @@ import DRPC
 import FoundationEssentials
 import Glibc
 import SwiftProtobuf
-import Synchronization
 import Testing
 
 @testable import WorkspaceScripts

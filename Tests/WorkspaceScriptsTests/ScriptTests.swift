@@ -1,7 +1,6 @@
 import AgentCore
 import AgentProto
 import AgentTestSupport
-import CPlatform
 import DRPC
 import FoundationEssentials
 import Glibc

@@ -1,5 +1,4 @@
 import AgentCore
-import CPlatform
 import Glibc
 
 /// The state directory, held by one daemon at a time: each clears what an earlier one left in it.

@@ -1,11 +1,9 @@
 import AgentCore
-import CPlatform
 import ControlPlaneSimulator
 import FoundationEssentials
 import Glibc
 import NIOCore
 import NIOPosix
-import Synchronization
 
 /// One run of `dev`: the simulator on a loop of its own, the daemon as always, and the display.
 struct DevSession {

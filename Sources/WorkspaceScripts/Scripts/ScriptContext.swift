@@ -1,7 +1,6 @@
 import AgentCore
 import ControlPlaneAPI
 import FoundationEssentials
-import Glibc
 import Logging
 import Synchronization
 

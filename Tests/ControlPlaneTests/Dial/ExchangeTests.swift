@@ -3,7 +3,6 @@ import AgentTestSupport
 import AsyncHTTPClient
 import NIOCore
 import NIOPosix
-import Synchronization
 import Testing
 
 @testable import ControlPlane

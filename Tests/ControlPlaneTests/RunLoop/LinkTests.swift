@@ -2,7 +2,6 @@ import AgentCore
 import AgentProto
 import AgentTestSupport
 import DRPC
-import Synchronization
 import ControlPlaneAPI
 import Testing
 

@@ -4,7 +4,6 @@ import AgentTestSupport
 import FoundationEssentials
 import Glibc
 import SwiftProtobuf
-import Synchronization
 import ControlPlaneAPI
 import Testing
 
