@@ -98,22 +98,36 @@ check "dependencies in Package.swift that no file of the target imports" \
 check "tests that wait by the clock" \
     "$(grep -nE 'Task\.sleep|usleep\(|[^a-zA-Z.]sleep\(' $tests | grep -v 'func sleep')"
 
-# Files that may be longer than 400 lines, with the reason.
+# Files of over 400 lines and functions of over 60, with the reason for each.
 long='
-Sources/AgentProc/ProcessManager.swift                       one state, all its uses
-Sources/BoundaryLog/DurableQueue.swift                       one state, both its sides: who fills and who empties
-Sources/BoundaryLog/QueueEngine.swift                        one thread, the only owner of the database
-Sources/Desktop/Recordings/Recording.swift                   one recording, from the recorder to its end
-Tests/ControlPlaneSimulatorTests/SimulatorServerTests.swift  one server, every way to reach it
-Tests/ControlPlaneSimulatorTests/SimulatorServiceTests.swift one service, every rpc
-Tests/DesktopTests/SessionSupport.swift                      one world that all desktop tests share
-Tests/DesktopTests/SessionTests.swift                        one session, each of its ends
+Sources/AgentProc/ProcessManager.swift                         one state, all its uses
+Sources/ControlPlane/Dial/WebSocketDialler.swift:attempt       one attempt, from the socket to yamux
+Sources/WorkspaceAgent/Daemon/AgentConfiguration.swift:init    one flag after the other
+Sources/WorkspaceAgent/Daemon/Daemon.swift:compose             the whole daemon, read from top to bottom
+Tests/AgentSocketTests/CommandLineTests.swift:aUnitsLife       one unit through all commands
+Tests/BoundaryLogTests/KillTests.swift:killedTwentyTimes       one drill
+Tests/ControlPlaneSimulatorTests/SimulatorServerTests.swift    one server, every way to reach it
+Tests/ControlPlaneSimulatorTests/SimulatorServiceTests.swift   one service, every rpc
+Tests/DesktopTests/ViewerTests.swift:aPersonSeesTypesAndClicks one visit with a browser
+Tests/YamuxTests/VectorTests.swift:play                        one recorded exchange, event by event
 '
-lengths=$(wc -l $sources $tests | awk '$1 > 400 && $2 != "total" { print $2 }' | sort)
+found=$(awk '
+    FNR == 1 { start = 0 }
+    FNR == 401 { print FILENAME }
+    !start && match($0, /^ *([^ \/]+ )*(func [^ (<]+|init)[?(<]/) {
+        signature = substr($0, 1, RLENGTH - 1); sub(/.*[ ]/, "", signature)
+        match($0, /^ */); indent = RLENGTH; start = $0 ~ /\}$/ ? 0 : FNR
+        next
+    }
+    start && match($0, /^ */) && RLENGTH == indent && $0 ~ /^ *[a-z@}]/ {
+        if ($0 ~ /^ *\}/ && FNR - start >= 60) print FILENAME ":" signature
+        start = 0
+    }
+' $sources $tests | sort)
 reasoned=$(awk 'NF > 1 { print $1 }' <<<"$long" | sort)
-check "files over 400 lines without a reason in scripts/lint.sh" "$(comm -23 <(echo "$lengths") <(echo "$reasoned"))"
-check "reasons in scripts/lint.sh for files that are not over 400 lines" \
-    "$(comm -13 <(echo "$lengths") <(echo "$reasoned"))"
+check "files over 400 lines and functions over 60 without a reason in scripts/lint.sh" \
+    "$(comm -23 <(echo "$found") <(echo "$reasoned"))"
+check "reasons in scripts/lint.sh that are no longer needed" "$(comm -13 <(echo "$found") <(echo "$reasoned"))"
 
 # A clean build shows all warnings; a later one only those of what changed.
 log=$(mktemp)
