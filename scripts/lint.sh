@@ -95,6 +95,10 @@ check "dependencies in Package.swift that no file of the target imports" \
     "$(awk 'NR == FNR { split($1, path, "/"); imported[path[2], $2] = 1; next }
         !imported[$1, $2] && $3 == "" { print $1 ": " $2 }' <(echo "$imports") <(echo "$dependencies"))"
 
+# Name the actor and the thing: the client, the control plane, the reactor.
+check "words that hide who acts or what happens" "$(grep -nwiE \
+    'whoever|nobody|by and by|look-?outs?|of no use|wreck(s|ed)?' $sources $(git ls-files 'Sources/*.[ch]'))"
+
 check "tests that wait by the clock" \
     "$(grep -nE 'Task\.sleep|usleep\(|[^a-zA-Z.]sleep\(' $tests | grep -v 'func sleep')"
 
