@@ -34,7 +34,7 @@ package struct ControlPlaneError: Error, Sendable, Equatable, CustomStringConver
         self.cause = cause
     }
 
-    /// Whether trying again soon is of no use: retried at the ceiling, and shown by /healthz
+    /// Whether trying again soon cannot succeed: retried at the ceiling, and shown by /healthz
     /// (spec: control plane, Run loop).
     package var isPermanent: Bool {
         switch code {

@@ -245,7 +245,7 @@ package final class AgentService: Sendable {
         return pad(manifest, to: min(target, SimulatorLimits.manifestPaddingBytes))
     }
 
-    /// Puts bytes that nobody reads into the map of relays, which is what makes real manifests large.
+    /// Pads the map of relays, which is what makes real manifests large.
     static func pad(_ manifest: Coder_Agent_V2_Manifest, to target: Int) -> Coder_Agent_V2_Manifest {
         func size(_ manifest: Coder_Agent_V2_Manifest) -> Int {
             (try? manifest.serializedBytes() as [UInt8])?.count ?? 0

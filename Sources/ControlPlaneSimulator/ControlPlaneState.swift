@@ -58,7 +58,7 @@ struct ControlPlaneState: Sendable {
         }
         guard new.hasChangedAt else { throw Refusal("lifecycle \(Self.name(new.state)): changed_at is missing") }
         let isOver = [.off, .shutdownError, .shutdownTimeout].contains(lifecycle?.state)
-        // A new connection may be a new agent, after one that could not say goodbye.
+        // A new connection may be a new agent, after one that crashed.
         let mayBegin = isOver || connection > lifecycleConnection
         guard Self.follows(new.state, lifecycle?.state) || (mayBegin && Self.follows(new.state, nil)) else {
             // Of a connection that was cut something may be left that its successor has said again since.

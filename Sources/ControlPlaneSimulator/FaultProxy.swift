@@ -44,7 +44,7 @@ package final class FaultProxy: Sendable {
     private let target: SocketAddress
     private let state = Mutex(State())
 
-    /// Where it listens, the same for its whole life; nil before it does.
+    /// Where it listens, which never changes; nil before it does.
     package var address: SocketAddress? { state.withLock { $0.address } }
 
     /// Listens on a free port of 127.0.0.1.

@@ -34,7 +34,7 @@ package final class Recorder: Sendable {
     /// - Parameters:
     ///   - clock: runs the deadlines of waiters.
     ///   - wallTime: time since 1970, for the records.
-    ///   - onEvent: told of everything as it is recorded, in order of its number, on the event loop
+    ///   - onEvent: called with everything as it is recorded, in order of its number, on the event loop
     ///     that brought it, while the recorder is locked: it must not wait, nor ask the recorder.
     package init(
         configuration: Configuration = Configuration(), clock: AgentClock,
@@ -82,7 +82,7 @@ package final class Recorder: Sendable {
         }
     }
 
-    /// Records what became of a connection.
+    /// Records a change of a connection.
     package func connection(_ number: Int, _ change: ConnectionEvent.Change) {
         record { recording, sequence in
             let event = ConnectionEvent(number: sequence, at: wallTime(), connection: number, change: change)
@@ -138,7 +138,7 @@ package final class Recorder: Sendable {
         try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Void, any Error>) in
                 let result = state.withLock { state -> Result<Void, any Error>? in
-                    // Looked at under the lock: a cancellation that came before found nobody to wake.
+                    // Looked at under the lock: a cancellation that came before found no waiter to wake.
                     if Task.isCancelled { return .failure(CancellationError()) }
                     if state.recording.lastNumber != number { return .success(()) }
                     state.waiters[id] = continuation

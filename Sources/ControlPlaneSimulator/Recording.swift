@@ -25,7 +25,7 @@ package struct RecordedCall: Sendable {
     }
 }
 
-/// What became of a connection.
+/// A change of a connection.
 package struct ConnectionEvent: Sendable, Equatable {
     package enum Change: Sendable, Equatable {
         /// It was upgraded; the version that its query names, and its role.

@@ -4,7 +4,7 @@ import FoundationEssentials
 import Glibc
 import SwiftProtobuf
 
-/// The manifest that the simulator hands out.
+/// The manifest that the simulator serves.
 package struct SimulatedManifest: Sendable {
     package var message: Coder_Agent_V2_Manifest
 

@@ -102,7 +102,7 @@ final class SimulatorHTTPHandler: ChannelInboundHandler, RemovableChannelHandler
         context.write(wrapOutboundOut(.end(nil)), promise: nil)
         let pipeline = context.pipeline.syncOperations
         do {
-            // Whoever has seen the 101 may count on the connection being known: to ``SimulatorServer/cut()``, say.
+            // A client that has seen the 101 may count on the connection being known: to ``SimulatorServer/cut()``, say.
             defer { context.flush() }
             try server.upgraded(context.channel, version, role, fault)
             let decoder = try pipeline.context(handlerType: ByteToMessageHandler<HTTPRequestDecoder>.self)

@@ -197,7 +197,7 @@ package final class SimulatorServer: Sendable {
         for channel in state.withLock({ Array($0.connections.values) }) { channel.eventLoop.execute { body(channel) } }
     }
 
-    /// Ends the transport, below TLS and WebSocket, which would say goodbye.
+    /// Ends the transport, below TLS and WebSocket, which would send a closing handshake.
     static func cut(_ channel: any Channel) { SimulatorPipeline.closeTransport(channel) }
 
     static func reset(_ channel: any Channel) {

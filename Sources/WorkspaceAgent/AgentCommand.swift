@@ -26,7 +26,7 @@ struct AgentCommand: ParsableCommand {
 
     @Flag(
         help:
-            "Allow --http-auth none on an address that everybody can reach. [WORKSPACE_AGENT_HTTP_AUTH_NONE_I_UNDERSTAND]"
+            "Allow --http-auth none on an address that other hosts can reach. [WORKSPACE_AGENT_HTTP_AUTH_NONE_I_UNDERSTAND]"
     )
     var httpAuthNoneIUnderstand = false
 

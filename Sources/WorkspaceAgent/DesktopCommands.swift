@@ -119,7 +119,7 @@ struct DesktopViewCommand: ParsableCommand {
         commandName: "view",
         abstract: "Print the address of the desktop's viewer, and open it where there is a browser.",
         discussion: """
-            The address holds the agent's token: whoever has it can run commands in the workspace.
+            The address holds the agent's token, with which one can run commands in the workspace.
 
             Example:
               workspace-agent desktop view

@@ -71,7 +71,7 @@ struct GitAskpassCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "gitaskpass", abstract: "Answer git's question for a user name or password.",
         discussion: """
-            Git calls it. When nobody has logged in to the git host yet, it shows the address to do so and waits.
+            Git calls it. When the user has not logged in to the git host yet, it shows the address to do so and waits.
 
             Example:
               workspace-agent gitaskpass "Username for 'https://github.com': "

@@ -5,7 +5,7 @@ struct LinkOptions: ParsableArguments {
     @Option(help: "Address of the control plane; without it the daemon runs standalone. [CODER_AGENT_URL]")
     var agentURL: String?
 
-    @Option(help: "The agent's token; everybody who may list processes sees it: prefer the file. [CODER_AGENT_TOKEN]")
+    @Option(help: "The agent's token; visible to all who may list processes: prefer the file. [CODER_AGENT_TOKEN]")
     var agentToken: String?
 
     @Option(help: "File that holds the agent's token, read again at each connect. [CODER_AGENT_TOKEN_FILE]")

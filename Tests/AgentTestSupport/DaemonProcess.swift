@@ -105,6 +105,12 @@ public final class DaemonProcess: Sendable {
         close(notify)
     }
 
+    /// Prints the end of a daemon's log, in lines that scripts/test.sh repeats in its summary.
+    public static func tell(_ what: String, log: String) {
+        let lines = log.split(separator: "\n").suffix(25).map { "↳   \($0.prefix(400))" }
+        print((["↳ \(what); it logged last:"] + lines).joined(separator: "\n"))
+    }
+
     /// In order first, so that what it started goes with it.
     private static func end(_ pid: pid_t) {
         kill(pid, SIGTERM)

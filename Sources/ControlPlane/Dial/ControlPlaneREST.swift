@@ -56,7 +56,7 @@ package struct ControlPlaneREST: Sendable {
         return GitSSHKey(publicKey: body.public_key, privateKey: Secret(body.private_key))
     }
 
-    /// - Throws: ``ControlPlaneError``; `.timeout` when nobody authenticated in time.
+    /// - Throws: ``ControlPlaneError``; `.timeout` when the user did not authenticate in time.
     package func externalAuth(_ request: ExternalAuthRequest) async throws -> ExternalAuth {
         var query: [String] = []
         func add(_ name: String, _ value: String?) {

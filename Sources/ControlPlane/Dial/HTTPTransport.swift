@@ -56,7 +56,7 @@ final class HTTPTransport: Sendable {
             return unused(id)
         }
 
-        /// A client that nobody uses and nobody will: to be shut down.
+        /// A client without users, which is to be shut down.
         private mutating func unused(_ id: Int) -> HTTPClient? {
             guard current != id, let entry = clients[id], entry.users == 0 else { return nil }
             clients[id] = nil
@@ -178,7 +178,7 @@ final class HTTPTransport: Sendable {
         configuration.redirectConfiguration = .disallow
         configuration.timeout.connect = connectTimeout
         configuration.httpVersion = .http1Only
-        // Whoever asks tries again with a back-off of its own.
+        // The caller tries again with a back-off of its own.
         configuration.connectionPool.retryConnectionEstablishment = false
         // Requests come rarely; a connection that waits a minute for the next one costs memory on both sides.
         configuration.connectionPool.idleTimeout = .seconds(5)
@@ -211,7 +211,7 @@ final class HTTPTransport: Sendable {
 
     fileprivate static var closed: ControlPlaneError { .init(.unreachable, "the client is shut down") }
 
-    /// Without the query, which may hold what is nobody's business.
+    /// Without the query, which may hold secrets.
     private func name(_ method: HTTPMethod, _ uri: String) -> String {
         "\(method.rawValue) \(server)\(uri.prefix { $0 != "?" })"
     }

@@ -63,7 +63,7 @@ package final class InstanceIdentity: TokenProvider {
 
     /// Fetches the signed document: the body of the exchange.
     private func statement() async throws -> ByteBuffer {
-        // A client of its own: never through the proxy, and of no use until the next connect.
+        // A client of its own: never through the proxy, and not needed until the next connect.
         let service = makeTransport(try ServerAddress(metadata, what: "the metadata service's address"))
         let result: Result<ByteBuffer, any Error>
         do { result = .success(try await statement(service)) } catch { result = .failure(error) }

@@ -39,7 +39,7 @@ package final class WebSocketDialler: Sendable {
     ///
     /// - Parameter initializer: runs on the channel's loop when the WebSocket is open and before
     ///   any byte is read from it; adds the handlers that read and write the byte stream.
-    /// - Returns: the open channel; whoever has it closes it, with a closing handshake.
+    /// - Returns: the open channel, which the caller closes with a closing handshake.
     /// - Throws: ``ControlPlaneError``, or `CancellationError`.
     package func connectTransport(
         initializer: @escaping @Sendable (any Channel) throws -> Void
@@ -147,8 +147,7 @@ package final class WebSocketDialler: Sendable {
         return try await withTaskCancellationHandler {
             let result: Result<Outcome, any Error>
             do { result = .success(try await outcome.futureResult.get()) } catch { result = .failure(error) }
-            // A channel that opened while we were cancelled belongs to nobody, and what an abandoned one died
-            // of interests nobody.
+            // A channel that opened after the cancellation has no owner; errors of abandoned ones are ignored.
             if Task.isCancelled {
                 attempts.abandon()
                 throw CancellationError()

@@ -42,7 +42,7 @@ final class YamuxConnection: AgentConnection {
 
     func close() async { await session.close() }
 
-    /// What a caller is told: an rpc's error as it is, everything below as a lost connection.
+    /// The error for the caller: an rpc's as it is, everything below as a lost connection.
     private static func callError(_ error: any Error) -> any Error {
         switch error {
         case is DRPCError, is CancellationError: error

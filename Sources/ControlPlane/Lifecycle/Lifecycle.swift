@@ -3,7 +3,7 @@ import AgentProto
 import ControlPlaneAPI
 import Logging
 
-/// The lifecycle of one agent life. It begins as CREATED, which the control plane knows by itself.
+/// The lifecycle of one agent session. It begins as CREATED, which the control plane knows by itself.
 package final class Lifecycle: Sendable {
     let history = Watched(LifecycleHistory())
     private let runtime: LinkRuntime

@@ -1,7 +1,7 @@
 import AgentProto
 import SwiftProtobuf
 
-/// The states of one agent life after CREATED, in order, and how many of them the control plane has
+/// The states of one agent session after CREATED, in order, and how many of them the control plane has
 /// acknowledged.
 ///
 /// Never holds more than four: each state can only be followed by a later kind.

@@ -4,7 +4,7 @@ import ControlPlaneAPI
 import DRPC
 import Logging
 
-/// Fetches the manifest of each connection and hands it over; reports version and directory.
+/// Fetches the manifest on each connection and has it applied; reports version and directory.
 package struct HandleManifest: Routine {
     package let name = "handle manifest"
     package let atShutdown = RoutineShutdown.stops

@@ -5,7 +5,7 @@ import Logging
 import SwiftProtobuf
 import Synchronization
 
-/// The last datapoints; hands them out once there are enough.
+/// The last datapoints; returns them once there are enough.
 struct ResourceWindow: Sendable {
     typealias Datapoint = Coder_Agent_V2_PushResourcesMonitoringUsageRequest.Datapoint
 

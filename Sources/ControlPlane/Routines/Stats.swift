@@ -47,7 +47,7 @@ package struct ReportStats: Routine {
         stats.connectionCount = stats.connectionsByProto.values.reduce(0) {
             $0.addingReportingOverflow($1).partialValue
         }
-        // Unknown: nobody measures it.
+        // Unknown: it is not measured.
         stats.connectionMedianLatencyMs = -1
         stats.metrics = metrics.samples(limit: LinkLimits.statsMetrics).map { sample in
             var metric = Coder_Agent_V2_Stats.Metric()

@@ -5,11 +5,11 @@ import DRPC
 import Logging
 
 /// The run loop: connect, run all routines, tear down at the first failure, wait, connect again
-/// (spec: control plane, Run loop). It ends only when it is told to.
+/// (spec: control plane, Run loop). It ends only with ``close()`` or its task.
 package final class ControlPlaneLink: Sendable {
     /// The component's name in /healthz.
     package static let component = "control plane"
-    /// What callers are told while there is no connection (spec: agent socket, error texts).
+    /// The error of calls while there is no connection (spec: agent socket, error texts).
     package static let offline = DRPCError(.remote(0), "agent not connected to coderd")
 
     enum Phase: Sendable, Equatable {
@@ -190,7 +190,7 @@ package final class ControlPlaneLink: Sendable {
             defer { group.cancelAll() }
             if let connection = try await group.next() ?? nil { return connection }
             group.cancelAll()
-            // One that came at the last moment is nobody's.
+            // A connection that came at the last moment is not used.
             while let result = await group.nextResult() { await (try? result.get())?.close() }
             throw CancellationError()
         }

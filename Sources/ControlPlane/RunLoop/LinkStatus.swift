@@ -47,7 +47,7 @@ package enum LinkStatus: Sendable, Equatable {
 enum Disconnect: Sendable {
     /// We closed it in order.
     case shutdown
-    /// The transport ended, whoever ended it.
+    /// The transport ended, on either side.
     case ended(String)
     /// A routine failed.
     case routine(String, any Error)

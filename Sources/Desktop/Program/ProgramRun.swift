@@ -53,7 +53,9 @@ struct ProgramRun: Sendable {
     }
 
     /// Waits for the end of both outputs, for at most a second: children of the program may hold them open.
-    func drain() async { _ = await limiter.runIgnoringCancellation(atMost: .seconds(1)) { [command] in await command.outputEnd() } }
+    func drain() async {
+        _ = await limiter.runIgnoringCancellation(atMost: .seconds(1)) { [command] in await command.outputEnd() }
+    }
 
     /// Sends SIGTERM, waits for the grace, sends SIGKILL and waits again; returns when it is reaped or the time is up.
     /// Its output is not read any further.

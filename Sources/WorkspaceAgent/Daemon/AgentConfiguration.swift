@@ -47,7 +47,7 @@ struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
     var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
 }
 
-/// Everything the daemon is told at start: flags first, then the environment, then defaults.
+/// The daemon's settings: flags first, then the environment, then defaults.
 struct AgentConfiguration: Sendable {
     enum HTTPAuth: Sendable { case token, none }
 
@@ -59,7 +59,7 @@ struct AgentConfiguration: Sendable {
     var httpAddresses: [ListenAddress]
     var httpTokenFile: String?
     var httpAuth: HTTPAuth
-    /// `--http-auth none` may serve everybody who can reach the machine.
+    /// `--http-auth none` may serve every host that can reach the machine.
     var understandsOpenAccess: Bool
     var allowedHosts: Set<String>
     /// nil serves no agent socket.
@@ -121,7 +121,7 @@ struct AgentConfiguration: Sendable {
         understandsOpenAccess = flag(command.httpAuthNoneIUnderstand, "WORKSPACE_AGENT_HTTP_AUTH_NONE_I_UNDERSTAND")
         if httpAuth == .none, !understandsOpenAccess, let open = addresses.first(where: \.isWildcard) {
             throw ConfigurationError(
-                "--http-auth none on \(open) lets everybody who can reach this machine run commands; "
+                "--http-auth none on \(open) lets every host that can reach this machine run commands; "
                     + "name an address, or add --http-auth-none-i-understand")
         }
         // Who listens under a name is reached under it.

@@ -47,7 +47,7 @@ struct HTTPToken {
         return HTTPToken(token: Secret(text), path: path, isOurs: true)
     }
 
-    /// Takes the file away, unless somebody has put another token there.
+    /// Removes the file, unless it holds another token by now.
     func remove() {
         guard isOurs, let bytes = try? OwnFile.read(path, limit: Self.fileBytes) else { return }
         if bytes == Array((token.reveal() + "\n").utf8) { unlink(path) }

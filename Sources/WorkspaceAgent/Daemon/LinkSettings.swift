@@ -1,7 +1,7 @@
 import AgentCore
 import ControlPlane
 
-/// What the daemon is told about the control plane, as it was written; the link checks it in full.
+/// The settings about the control plane, as they were written; the link checks it in full.
 struct LinkSettings: Sendable {
     var url: String
     var token: Secret<String>?
@@ -41,7 +41,7 @@ struct LinkSettings: Sendable {
         headerCommand = value(options.agentHeaderCommand, "CODER_AGENT_HEADER_COMMAND")
         caFile = value(options.agentCaFile, "CODER_AGENT_CA_FILE")
         guard let url = value(options.agentURL, "CODER_AGENT_URL") else {
-            // Somebody who gives a flag means to connect; a variable may be left from elsewhere.
+            // A flag means to connect; a variable may be left from elsewhere.
             if options.agentToken != nil || options.agentTokenFile != nil {
                 throw ConfigurationError("--agent-url is missing: a token alone does not say where to connect")
             }

@@ -45,7 +45,7 @@ struct Listeners {
             tokenRule: token.map { .required($0.token) } ?? .none,
             allowedHosts: configuration.allowedHosts, ownUID: geteuid(), page: page)
         if wantsTCP, configuration.httpAuth == .none {
-            logger.warning("the HTTP API asks for no token on TCP: whoever reaches it can run commands")
+            logger.warning("the HTTP API asks for no token on TCP: every host that reaches it can run commands")
         }
         for address in configuration.httpAddresses {
             let port = try await server.serve(host: address.host, port: address.port, policy: tcpPolicy)

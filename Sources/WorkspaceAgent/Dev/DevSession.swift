@@ -17,7 +17,7 @@ struct DevSession {
 
     /// Returns when the daemon has ended in order.
     func run() throws {
-        // Another run's token must not be replaced; the daemon takes the lock for good.
+        // Another run's token must not be replaced; the daemon takes the lock and keeps it.
         try StateDirectory.open(setup.configuration.stateDirectory).release()
         let token = try HTTPToken.make(setup.tokenFile)
         defer { token.remove() }

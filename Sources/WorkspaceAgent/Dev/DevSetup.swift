@@ -65,7 +65,7 @@ struct DevSetup: Sendable {
     }
 }
 
-/// A free port of 127.0.0.1 that nobody else gets: the manifest names it before the daemon listens.
+/// A free port of 127.0.0.1, held so that no other process gets it: the manifest names it before the daemon listens.
 ///
 /// The socket is bound and does not listen; with SO_REUSEADDR on both, the daemon's can be bound beside it.
 private final class ReservedPort: Sendable {

@@ -3,7 +3,7 @@ import CPlatform
 import Glibc
 import Synchronization
 
-/// Writes lines on a thread of its own, so that a stopped terminal holds up nobody.
+/// Writes lines on a thread of its own, so that a stopped terminal holds up neither the daemon nor the simulator.
 final class LineWriter: Sendable {
     /// Bytes that wait to be written. What comes at more is dropped, and the number of lines shown.
     static let queueBytes = 4 << 20
@@ -89,7 +89,7 @@ final class LineWriter: Sendable {
                 _ = Glibc.poll(&poll, 1, -1)
                 continue
             }
-            // Nobody reads any more; the daemon goes on.
+            // The reader is gone; the daemon goes on.
             guard count > 0 else { return }
             rest = rest.dropFirst(count)
         }

@@ -54,7 +54,7 @@ package struct ScriptLogLine: Sendable, Equatable {
 /// batch that it is in was acknowledged, and not before: a connection that drops under a batch costs
 /// nothing but sending it again.
 package struct LogQueue: Sendable {
-    /// What became of a line.
+    /// Whether a line was queued.
     package enum Admission: Sendable, Equatable {
         case queued
         /// There is no room. `isFirst` once, until there is room again.
@@ -83,7 +83,7 @@ package struct LogQueue: Sendable {
     package private(set) var lines = 0
     package private(set) var textBytes = 0
     package private(set) var encodedBytes = 0
-    /// The control plane said so; it holds for good.
+    /// The control plane said so; it never changes back.
     package private(set) var limitExceeded = false
 
     package init() {}

@@ -11,7 +11,7 @@ package final class LogStore: Sendable {
     private struct State {
         var queue = LogQueue()
         var closed = false
-        /// Somebody wants it sent at once.
+        /// ``LogStore/flush()`` was called.
         var flush = false
     }
 
@@ -19,12 +19,12 @@ package final class LogStore: Sendable {
     private let logger: Logger
     private let lines: CounterFamily
     fileprivate let work = Wakeup()
-    fileprivate let hurry = Wakeup()
+    fileprivate let flushSignal = Wakeup()
 
     package init(metrics: MetricsRegistry, logger: Logger) {
         self.logger = logger
         lines = metrics.counter(
-            "agent_script_log_lines_total", help: "Lines of script output by what became of them.", labels: ["result"])
+            "agent_script_log_lines_total", help: "Lines of script output by result.", labels: ["result"])
         for result in ["sent", "dropped", "refused"] { _ = lines.with(result) }
         metrics.gauge("agent_script_log_queue_bytes", help: "Text of log lines that wait to be sent.") { [weak self] in
             self.map { Double($0.state.withLock { $0.queue.textBytes }) }
@@ -39,7 +39,7 @@ package final class LogStore: Sendable {
         switch admission {
         case .queued:
             work.signal()
-            if isDue { hurry.signal() }
+            if isDue { flushSignal.signal() }
         case .dropped(let isFirst):
             lines.with("dropped").increment()
             if isFirst {
@@ -54,14 +54,14 @@ package final class LogStore: Sendable {
     /// Sends what is there without waiting for the second to be over.
     package func flush() {
         state.withLock { $0.flush = true }
-        hurry.signal()
+        flushSignal.signal()
     }
 
     /// Shutdown: no more lines come. ``LogSender`` returns once all is delivered.
     package func close() {
         state.withLock { $0.closed = true }
         work.signal()
-        hurry.signal()
+        flushSignal.signal()
     }
 
     package var isEmpty: Bool { state.withLock { $0.queue.isEmpty } }
@@ -110,7 +110,9 @@ package struct LogSender: Routine {
                 try await store.work.wait()
                 continue
             }
-            if mayWait, !store.isUrgent { try await store.hurry.wait(atMost: ScriptLimits.logFlushInterval, clock) }
+            if mayWait, !store.isUrgent {
+                try await store.flushSignal.wait(atMost: ScriptLimits.logFlushInterval, clock)
+            }
             mayWait = true
             // What comes meanwhile waits for the next second.
             var owed = store.lineCount

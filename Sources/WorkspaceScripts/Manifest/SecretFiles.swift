@@ -6,9 +6,9 @@ import Glibc
 ///
 /// A file is written beside its place under a name of our own (`O_EXCL | O_NOFOLLOW`, 0600 from the
 /// first moment), flushed to disk and renamed. So a reader sees the old or the new secret and never
-/// half of one; and a symbolic link at the place is replaced, not followed: neither a link that somebody
+/// half of one; and a symbolic link at the place is replaced, not followed: neither a link that another user
 /// planted nor one into a repository of dotfiles takes the secret elsewhere. Links among the parents are
-/// followed, for a home often is behind one; who may plant those may also read the file.
+/// followed, since a home often is behind one; a user who may plant those may also read the file.
 package struct SecretFiles: Sendable {
     private let home: String
 
@@ -43,7 +43,7 @@ package struct SecretFiles: Sendable {
             throw CoreError(.pathOccupied, "it is a directory")
         }
         // The mode is that of a file of ours: a link's would be its target's, and another user's file may be
-        // open to everybody.
+        // readable by all.
         let isOurs =
             lstat(path, &existing) == 0 && existing.st_mode & S_IFMT == S_IFREG && existing.st_uid == geteuid()
         let mode = isOurs ? existing.st_mode & 0o777 : 0o600

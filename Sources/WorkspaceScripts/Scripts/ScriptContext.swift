@@ -11,7 +11,7 @@ package struct ScriptContext: Sendable {
     package var user: LoginUser
     /// Where blocking calls on files run.
     package var pool: BlockingPool
-    /// Runs the tasks that nobody awaits.
+    /// Runs tasks that are not awaited.
     package var executor: any TaskExecutor
     package var clock: AgentClock
     package var wallTime: @Sendable () -> WallTime
@@ -62,12 +62,12 @@ package struct ScriptContext: Sendable {
 
 /// The directory that was last found missing.
 private final class MissingDirectory: Sendable {
-    private let told = Mutex<String?>(nil)
+    private let reported = Mutex<String?>(nil)
 
     func isNews(_ missing: String?) -> Bool {
-        told.withLock { told in
-            defer { told = missing }
-            return missing != nil && missing != told
+        reported.withLock { reported in
+            defer { reported = missing }
+            return missing != nil && missing != reported
         }
     }
 }

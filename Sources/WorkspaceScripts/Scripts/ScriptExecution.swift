@@ -21,7 +21,7 @@ struct ScriptExecution: Sendable {
     let paths: Paths
     let logs: LogStore
     let logger: Logger
-    /// Told of the command when it runs.
+    /// Called with the command when it runs.
     let onStart: @Sendable (any RunningCommand) -> Void
 
     func run() async -> Coder_Agent_V2_Timing {

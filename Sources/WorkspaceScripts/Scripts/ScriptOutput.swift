@@ -14,8 +14,8 @@ final class ScriptOutput: Sendable {
         var idle: [CheckedContinuation<Void, Never>] = []
     }
 
-    // The lock only proves to the compiler what `draining` sees to: one drain at a time. Nobody waits for
-    // it, so holding it while the file is written costs nothing.
+    // The lock only proves to the compiler what `draining` sees to: one drain at a time. It is never
+    // contended, so holding it while the file is written costs nothing.
     private struct Sink: ~Copyable {
         var file: ScriptLogFile?
         var stdout = LineSplitter()

@@ -116,7 +116,7 @@ package final class ScriptRunner: Sendable {
         if changed { scheduleAll() }
     }
 
-    /// Runs the start scripts, all at once, the first time it is called in this life; later calls, also
+    /// Runs the start scripts, all at once, the first time it is called in this session; later calls, also
     /// concurrent ones, get the same outcome.
     /// - Throws: `CancellationError` when the caller is cancelled. The scripts go on.
     package func runStartScripts() async throws -> ScriptOutcome {
