@@ -1,5 +1,4 @@
 import AgentCore
-import CPlatform
 import Glibc
 import Logging
 import Synchronization
@@ -98,7 +97,7 @@ public final class CommandLauncher: CommandRunner {
         _ = try? await pool.runToEnd { SessionProcesses().signal(SIGKILL, sessions: sessions) }
         for command in commands { command.abandonOutput() }
         let clock = clock
-        let patience = Task(executorPreference: executor) {
+        let giveUp = Task(executorPreference: executor) {
             guard (try? await clock.sleep(ProcLimits.killGrace)) != nil else { return }
             for command in commands { command.stopWaiting() }
         }
@@ -106,7 +105,7 @@ public final class CommandLauncher: CommandRunner {
             _ = await command.exit()
             await command.outputEnd()
         }
-        patience.cancel()
+        giveUp.cancel()
     }
 
     private func admit() throws(LaunchError) {
@@ -126,48 +125,12 @@ public final class CommandLauncher: CommandRunner {
     private func spawn(
         _ command: Command, _ output: @escaping @Sendable (CommandStream, UnsafeRawBufferPointer) -> Void
     ) throws -> LaunchedCommand {
-        let out = try Self.pipe()
-        let err: (read: CInt, write: CInt)
-        do {
-            err = try Self.pipe()
-        } catch {
-            close(out.read)
-            close(out.write)
-            throw error
-        }
-        defer {
-            close(out.write)
-            close(err.write)
-        }
-        do {
-            let process = try launcher.launch(
-                LaunchRequest(
-                    arguments: command.arguments, environment: command.environment, workdir: command.workdir,
-                    stdout: out.write, stderr: err.write))
-            if let problem = process.priorityProblem {
-                logger.warning("priority not set", metadata: ["pid": "\(process.pid)", "error": "\(problem)"])
-            }
-            return LaunchedCommand(
-                process, stdout: out.read, stderr: err.read, gate: command.gate,
-                context: .init(
-                    launcher: launcher, reactor: reactor, pool: pool, executor: executor,
-                    afterReap: { [weak self] in self?.afterReap.withLock { $0.call }() }),
-                output: output)
-        } catch {
-            close(out.read)
-            close(err.read)
-            throw error
-        }
-    }
-
-    private static func pipe() throws(LaunchError) -> (read: CInt, write: CInt) {
-        var fds: (CInt, CInt) = (-1, -1)
-        let rc = withUnsafeMutablePointer(to: &fds) {
-            $0.withMemoryRebound(to: CInt.self, capacity: 2) { wa_pipe($0) }
-        }
-        guard rc == 0 else {
-            throw LaunchError(stage: .resources, errno: -rc, description: "cannot create a pipe: \(errnoText(-rc))")
-        }
-        return fds
+        let piped = try launcher.launch(command, separatesErrors: true, logger: logger)
+        return LaunchedCommand(
+            piped, gate: command.gate,
+            context: .init(
+                launcher: launcher, reactor: reactor, pool: pool, executor: executor,
+                afterReap: { [weak self] in self?.afterReap.withLock { $0.call }() }),
+            output: output)
     }
 }

@@ -3,8 +3,8 @@ import CPlatform
 import Glibc
 import Synchronization
 
-/// A program that ``CommandLauncher`` started: its two pipes and its pidfd. Descriptors are read and
-/// closed on the reactor's thread alone, so that nobody reads one that was closed and given away.
+/// A program that ``CommandLauncher`` started: its two pipes and its leader. Descriptors are read and
+/// closed on the reactor's thread alone, so that none is read that was closed and given away.
 final class LaunchedCommand: RunningCommand {
     struct Context: Sendable {
         var launcher: Launcher
@@ -16,43 +16,37 @@ final class LaunchedCommand: RunningCommand {
     }
 
     private struct State {
-        var exit: CommandExit?
+        var hasExited = false
         var openStreams = 2
         var abandoned = false
-        var waitingOver = false
-        var exitWaiters: [CheckedContinuation<CommandExit, Never>] = []
-        var endWaiters: [CheckedContinuation<Void, Never>] = []
         var onFinished: (@Sendable () -> Void)?
-        /// The pidfd is closed; its number may be another descriptor's.
-        var isReleased = false
         /// The last delivery of a signal; the next one waits for it.
         var delivery: Task<Void, Never>?
     }
 
-    var pid: Int32 { process.pid }
-    var session: OwnSession { process.session }
+    var pid: Int32 { child.pid }
+    var session: OwnSession { child.session }
     fileprivate let context: Context
     fileprivate let gate: OutputGate?
     fileprivate let output: @Sendable (CommandStream, UnsafeRawBufferPointer) -> Void
-    private let process: LaunchedProcess
-    private var pidfd: CInt { process.pidfd }
-    private let pidfdToken: UInt64
+    private let child: ChildProcess
+    private let exited = Promise<CommandExit>()
+    private let outputEnded = Promise<Void>()
     private let streams: [StreamEnd]
     private let sessions = SessionProcesses()
     private let state = Mutex(State())
 
     init(
-        _ process: LaunchedProcess, stdout: CInt, stderr: CInt, gate: OutputGate?, context: Context,
+        _ piped: PipedProcess, gate: OutputGate?, context: Context,
         output: @escaping @Sendable (CommandStream, UnsafeRawBufferPointer) -> Void
     ) {
-        self.process = process
+        child = ChildProcess(piped.process, context.launcher, context.reactor)
         self.gate = gate
         self.context = context
         self.output = output
-        pidfdToken = context.reactor.makeToken()
         streams = [
-            StreamEnd(.stdout, stdout, context.reactor.makeToken()),
-            StreamEnd(.stderr, stderr, context.reactor.makeToken()),
+            StreamEnd(.stdout, piped.stdout, context.reactor.makeToken()),
+            StreamEnd(.stderr, piped.stderr, context.reactor.makeToken()),
         ]
     }
 
@@ -66,54 +60,29 @@ final class LaunchedCommand: RunningCommand {
             try context.reactor.add(
                 end.descriptor, events: UInt32(WA_EPOLLIN), token: end.token, StreamSource(self, end))
         }
-        try context.reactor.add(
-            pidfd, events: UInt32(WA_EPOLLIN), token: pidfdToken, CommandExitSource(self))
+        try child.watch { [self] status, _ in
+            ended(CommandExit(status))
+            context.afterReap()
+        }
     }
 
     /// Undoes a start whose watching failed. Blocks until the leader is dead. The reactor may read what it
     /// watches already, so it closes everything.
     func abandonStart() {
-        context.launcher.discard(process)
-        ended(.signalled(SIGKILL))
         state.withLock { $0.abandoned = true }
-        context.reactor.perform { [self] in
-            context.reactor.remove(pidfd, token: pidfdToken)
-            releasePidfd()
+        child.abandon { [self] in
             for end in streams { closeStream(end) }
         }
+        ended(.signalled(SIGKILL))
     }
 
-    func exit() async -> CommandExit {
-        await withCheckedContinuation { continuation in
-            let known: CommandExit? = state.withLock { state in
-                if let exit = state.exit { return exit }
-                if state.waitingOver { return .signalled(SIGKILL) }
-                state.exitWaiters.append(continuation)
-                return nil
-            }
-            if let known { continuation.resume(returning: known) }
-        }
-    }
+    func exit() async -> CommandExit { await exited.valueIgnoringCancellation }
 
-    func outputEnd() async {
-        await withCheckedContinuation { continuation in
-            let over = state.withLock { state in
-                if state.openStreams == 0 || state.waitingOver { return true }
-                state.endWaiters.append(continuation)
-                return false
-            }
-            if over { continuation.resume() }
-        }
-    }
+    func outputEnd() async { await outputEnded.valueIgnoringCancellation }
 
     func signal(_ number: Int32) { inOrder { [self] in deliver(number) } }
 
-    func signalLeader(_ number: Int32) {
-        inOrder { [self] in
-            // Under the lock, so that the descriptor isn't closed meanwhile; the call doesn't block.
-            state.withLock { if !$0.isReleased { _ = wa_pidfd_send_signal(pidfd, number) } }
-        }
-    }
+    func signalLeader(_ number: Int32) { inOrder { [self] in child.signal(number) } }
 
     private func inOrder(_ send: @escaping @Sendable () -> Void) {
         let (pool, executor) = (context.pool, context.executor)
@@ -134,15 +103,10 @@ final class LaunchedCommand: RunningCommand {
         wakeStreams()
     }
 
-    /// Shutdown's patience is over: whoever waits is told that it was killed.
+    /// Shutdown's time is over: waiting tasks learn that it was killed.
     func stopWaiting() {
-        let (exits, ends) = state.withLock { state in
-            state.waitingOver = true
-            defer { (state.exitWaiters, state.endWaiters) = ([], []) }
-            return (state.exitWaiters, state.endWaiters)
-        }
-        for waiter in exits { waiter.resume(returning: .signalled(SIGKILL)) }
-        for waiter in ends { waiter.resume() }
+        exited.fulfill(.signalled(SIGKILL))
+        outputEnded.fulfill()
     }
 
     private func wakeStreams() {
@@ -157,50 +121,25 @@ final class LaunchedCommand: RunningCommand {
         guard end.markClosed() else { return }
         context.reactor.remove(end.descriptor, token: end.token)
         close(end.descriptor)
-        let waiters = state.withLock { state -> [CheckedContinuation<Void, Never>] in
+        let isLast = state.withLock { state in
             state.openStreams -= 1
-            guard state.openStreams == 0 else { return [] }
-            defer { state.endWaiters = [] }
             finishIfDone(&state)
-            return state.endWaiters
+            return state.openStreams == 0
         }
-        for waiter in waiters { waiter.resume() }
-    }
-
-    fileprivate func exitReady() {
-        var status = wa_exit()
-        let reaped = context.launcher.reap(process, &status)
-        guard reaped != 0 else { return }
-        if reaped < 0 {
-            // Somebody else in this process waited for it. It is gone all the same.
-            status.status = 255
-        }
-        context.reactor.remove(pidfd, token: pidfdToken)
-        releasePidfd()
-        ended(status.signaled ? .signalled(status.status) : .exited(status.status))
-        context.afterReap()
-    }
-
-    private func releasePidfd() {
-        state.withLock { state in
-            state.isReleased = true
-            close(pidfd)
-        }
+        if isLast { outputEnded.fulfill() }
     }
 
     private func ended(_ exit: CommandExit) {
-        let waiters = state.withLock { state in
-            state.exit = exit
-            defer { state.exitWaiters = [] }
+        state.withLock { state in
+            state.hasExited = true
             finishIfDone(&state)
-            return state.exitWaiters
         }
-        for waiter in waiters { waiter.resume(returning: exit) }
+        exited.fulfill(exit)
     }
 
-    /// Under the lock, so that whoever learns of the end finds it gone.
+    /// Under the lock, so that those who learn of the end find it gone.
     private func finishIfDone(_ state: inout State) {
-        guard state.exit != nil, state.openStreams == 0 else { return }
+        guard state.hasExited, state.openStreams == 0 else { return }
         state.onFinished?()
         state.onFinished = nil
     }
@@ -251,7 +190,7 @@ private final class StreamSource: ReactorSource {
     private func pause() {
         end.isPaused.store(true, ordering: .relaxed)
         command.context.reactor.pause(end.descriptor)
-        // Released, and told so, before the line above.
+        // It may have been released before the line above.
         if command.gate?.isHeld != true { deadlineReached() }
     }
 
@@ -260,10 +199,4 @@ private final class StreamSource: ReactorSource {
         guard command.gate?.isHeld != true, end.isPaused.exchange(false, ordering: .relaxed) else { return }
         command.context.reactor.resume(end.descriptor, events: UInt32(WA_EPOLLIN), token: end.token)
     }
-}
-
-private final class CommandExitSource: ReactorSource {
-    private let command: LaunchedCommand
-    init(_ command: LaunchedCommand) { self.command = command }
-    func ready(events: UInt32, scratch: UnsafeMutableRawBufferPointer) { command.exitReady() }
 }

@@ -238,11 +238,3 @@ public final class Launcher: Sendable {
         return parts.isEmpty ? nil : parts.joined(separator: ", ")
     }
 }
-
-/// Lends the strings as a NULL-terminated array of C strings.
-private func withCStrings(_ strings: [String], _ body: (UnsafePointer<UnsafeMutablePointer<CChar>?>) -> Void) {
-    var pointers: [UnsafeMutablePointer<CChar>?] = strings.map { strdup($0) }
-    pointers.append(nil)
-    defer { for pointer in pointers { free(pointer) } }
-    pointers.withUnsafeBufferPointer { if let base = $0.baseAddress { body(base) } }
-}

@@ -2,7 +2,6 @@ import AgentCore
 import CPlatform
 import FoundationEssentials
 import Glibc
-import NIOCore
 import Synchronization
 
 /// How a process ended.
@@ -36,8 +35,8 @@ struct ProcessDescription: Sendable {
     var order: UInt64
 }
 
-/// One process: its pipe, its pidfd and what is known of it. Everything that happens to it happens
-/// on the reactor's thread; everybody else looks at snapshots.
+/// One process: its pipe, its leader and what is known of it. Everything that happens to it happens
+/// on the reactor's thread; other threads look at snapshots.
 final class ManagedProcess: Sendable {
     /// One consistent look.
     struct Snapshot: Sendable {
@@ -54,8 +53,8 @@ final class ManagedProcess: Sendable {
         var causes: [Cause] = []
         var waitingOver = false
         var timeoutTask: Task<Void, Never>?
-        var nextWaiter = 0
-        var waiters: [Int: CheckedContinuation<Void, Never>] = [:]
+        /// Fulfilled at the exit.
+        var waiters: [Promise<Void>] = []
     }
 
     /// A signal of ours and why it was sent.
@@ -68,15 +67,13 @@ final class ManagedProcess: Sendable {
 
     let description: ProcessDescription
     let spool: Spool?
-    var pid: pid_t { launched.pid }
-    var session: OwnSession { launched.session }
-    private let launched: LaunchedProcess
-    private var pidfd: CInt { launched.pidfd }
+    var pid: pid_t { child.pid }
+    var session: OwnSession { child.session }
+    private let child: ChildProcess
     private let pipe: CInt
     private let context: ProcessContext
     private let state = Mutex(State())
     private let pipeToken: UInt64
-    private let pidfdToken: UInt64
     // Only the reactor's thread touches what follows.
     private let capture = Mutex(CaptureState())
 
@@ -89,23 +86,21 @@ final class ManagedProcess: Sendable {
     }
 
     init(
-        description: ProcessDescription, launched: LaunchedProcess, pipe: CInt, spool: Spool?,
-        context: ProcessContext
+        description: ProcessDescription, piped: PipedProcess, spool: Spool?, context: ProcessContext
     ) {
         self.description = description
-        self.launched = launched
-        self.pipe = pipe
+        child = ChildProcess(piped.process, context.launcher, context.reactor)
+        pipe = piped.stdout
         self.spool = spool
         self.context = context
         pipeToken = context.reactor.makeToken()
-        pidfdToken = context.reactor.makeToken()
     }
 
     /// Begins to watch. Reports come only after this.
     func activate() throws {
         spool?.setOnDrained { [weak self] in self?.wakeCapture() }
         try context.reactor.add(pipe, events: UInt32(WA_EPOLLIN), token: pipeToken, PipeSource(self))
-        try context.reactor.add(pidfd, events: UInt32(WA_EPOLLIN), token: pidfdToken, ExitSource(self))
+        try child.watch(beforeReaping: readOwed, onExit: ended)
     }
 
     func snapshot() -> Snapshot {
@@ -148,32 +143,27 @@ final class ManagedProcess: Sendable {
         }
     }
 
-    /// Registers a continuation that is resumed at the exit; at once when it has exited, or when
-    /// nobody is to wait any more.
-    /// - Parameter evenAtShutdown: wait although ``stopWaiting()`` was called.
-    func addWaiter(_ continuation: CheckedContinuation<Void, Never>, evenAtShutdown: Bool) -> Int? {
-        let token: Int? = state.withLock {
-            guard $0.exit == nil, evenAtShutdown || !$0.waitingOver else { return nil }
-            $0.nextWaiter += 1
-            $0.waiters[$0.nextWaiter] = continuation
-            return $0.nextWaiter
+    /// Keeps a promise that is fulfilled at the exit, or when shutdown begins.
+    /// - Parameter evenAtShutdown: keep it although ``stopWaiting()`` was called.
+    /// - Returns: false when there is nothing to wait for.
+    func addWaiter(_ over: Promise<Void>, evenAtShutdown: Bool) -> Bool {
+        state.withLock {
+            guard $0.exit == nil, evenAtShutdown || !$0.waitingOver else { return false }
+            $0.waiters.append(over)
+            return true
         }
-        if token == nil { continuation.resume() }
-        return token
     }
 
-    func releaseWaiter(_ token: Int) {
-        state.withLock { $0.waiters.removeValue(forKey: token) }?.resume()
-    }
+    func removeWaiter(_ over: Promise<Void>) { state.withLock { $0.waiters.removeAll { $0 === over } } }
 
-    /// Shutdown: whoever waits is answered with what there is.
+    /// Shutdown: waiting requests are answered with what there is.
     func stopWaiting() {
         let all = state.withLock { state in
             state.waitingOver = true
-            defer { state.waiters = [:] }
+            defer { state.waiters = [] }
             return state.waiters
         }
-        for waiter in all.values { waiter.resume() }
+        for waiter in all { waiter.fulfill() }
     }
 
     // MARK: On the reactor's thread
@@ -211,14 +201,14 @@ final class ManagedProcess: Sendable {
             capture.withLock { $0.spoolOff = true }
             return true
         case .hold:
-            let patience: ContinuousClock.Instant? = capture.withLock {
+            let deadline: ContinuousClock.Instant? = capture.withLock {
                 guard $0.heldSince == nil, $0.heldFor < ProcLimits.spoolPatience else { return nil }
                 $0.heldSince = .now
                 return .now + (ProcLimits.spoolPatience - $0.heldFor)
             }
-            guard let patience else { return true }
+            guard let deadline else { return true }
             context.reactor.pause(pipe)
-            context.reactor.setDeadline(patience, for: pipeToken)
+            context.reactor.setDeadline(deadline, for: pipeToken)
             // The disk may have caught up, and said so, before the line above.
             if !spool.isHolding { wakeCapture() }
             return false
@@ -227,7 +217,7 @@ final class ManagedProcess: Sendable {
 
     private func wakeCapture() { context.reactor.setDeadline(.now, for: pipeToken) }
 
-    /// Held up no longer: the disk caught up, or the patience with it is over.
+    /// Held up no longer: the disk caught up, or its time is over.
     fileprivate func captureDeadline() {
         let (wasHeld, exhausted) = capture.withLock { capture in
             guard let since = capture.heldSince else { return (false, false) }
@@ -266,32 +256,23 @@ final class ManagedProcess: Sendable {
         finishSpoolIfDone()
     }
 
-    fileprivate func exitReady(_ scratch: UnsafeMutableRawBufferPointer) {
-        // Whatever the leader wrote is in the pipe by now, and belongs to the answer that says
-        // that it has exited. Not more than that: descendants may write for ever.
+    /// Whatever the leader wrote is in the pipe by now, and belongs to the answer that says that it has exited. Not
+    /// more than that: descendants may write for ever.
+    private func readOwed(_ scratch: UnsafeMutableRawBufferPointer) {
         var owed = state.withLock { $0.pipeOpen } ? Int(wa_readable_bytes(pipe)) : 0
-        drain: while owed > 0 {
+        while owed > 0 {
             let before = totalBytes
             let result = readOnce(scratch)
             owed -= totalBytes - before
             switch result {
             case .more: continue
-            case .again: if totalBytes == before { break drain }
-            case .ended:
-                pipeEnded()
-                break drain
+            case .again: if totalBytes == before { return }
+            case .ended: return pipeEnded()
             }
         }
-        var status = wa_exit()
-        let reaped = context.launcher.reap(launched, &status)
-        guard reaped != 0 else { return }
-        if reaped < 0 {
-            // Somebody else in this process waited for it. It is gone all the same, and leaving its
-            // pidfd in the set would spin.
-            status.status = 255
-        }
-        context.reactor.remove(pidfd, token: pidfdToken)
-        close(pidfd)
+    }
+
+    private func ended(_ status: wa_exit, _ scratch: UnsafeMutableRawBufferPointer) {
         // A pipe that only the leader held is at its end now; no need to call that lingering.
         if state.withLock({ $0.pipeOpen }), capture.withLock({ $0.heldSince == nil }) { pipeReady(scratch) }
         let exit = makeExit(status)
@@ -299,12 +280,12 @@ final class ManagedProcess: Sendable {
             state.exit = exit
             state.timeoutTask?.cancel()
             state.timeoutTask = nil
-            defer { state.waiters = [:] }
+            defer { state.waiters = [] }
             return state.waiters
         }
-        // First, so that whoever learns of the end finds the room and the count of it.
+        // First, so that those who learn of the end find the room and the count of it.
         context.onExit(self, exit)
-        for waiter in waiters.values { waiter.resume() }
+        for waiter in waiters { waiter.fulfill() }
         finishSpoolIfDone()
     }
 
@@ -339,14 +320,7 @@ final class ManagedProcess: Sendable {
 
     /// Undoes a start whose watching failed. Blocks until the leader is dead. The reactor may read the pipe
     /// already, so it closes everything.
-    func abandon() {
-        context.launcher.discard(launched)
-        context.reactor.perform { [self] in
-            context.reactor.remove(pidfd, token: pidfdToken)
-            close(pidfd)
-            pipeEnded()
-        }
-    }
+    func abandon() { child.abandon { [self] in pipeEnded() } }
 }
 
 /// What every process shares.
@@ -360,17 +334,11 @@ struct ProcessContext: Sendable {
     var onExit: @Sendable (ManagedProcess, ProcessExit) -> Void
 }
 
-// The reactor keeps the sources, and they the process, for as long as something can happen to it.
+// The reactor keeps its sources, and they the process, for as long as something can happen to it.
 
 private final class PipeSource: ReactorSource {
     private let process: ManagedProcess
     init(_ process: ManagedProcess) { self.process = process }
     func ready(events: UInt32, scratch: UnsafeMutableRawBufferPointer) { process.pipeReady(scratch) }
     func deadlineReached() { process.captureDeadline() }
-}
-
-private final class ExitSource: ReactorSource {
-    private let process: ManagedProcess
-    init(_ process: ManagedProcess) { self.process = process }
-    func ready(events: UInt32, scratch: UnsafeMutableRawBufferPointer) { process.exitReady(scratch) }
 }

@@ -3,7 +3,7 @@ import CPlatform
 import Glibc
 import Synchronization
 
-/// Tells whether a SIGKILL that nobody here sent came from the kernel's OOM killer: cgroup v2 counts
+/// Finds out whether a SIGKILL that the daemon did not send came from the kernel's OOM killer: cgroup v2 counts
 /// its kills in `memory.events`. All children share the daemon's cgroup, so one count answers for
 /// one death, and only for a death within a second of it; without the file nothing is claimed.
 final class OOMWatch: ReactorSource {
@@ -35,7 +35,7 @@ final class OOMWatch: ReactorSource {
 
     deinit { if descriptor >= 0 { close(descriptor) } }
 
-    /// Has the reactor tell when the count changes (the file reports it as a priority event).
+    /// Has the reactor report when the count changes (the file reports it as a priority event).
     func watch(_ reactor: Reactor) {
         let token = reactor.makeToken()
         watching.withLock { $0 = (reactor, token) }

@@ -18,7 +18,7 @@ import Synchronization
 /// of what is left of the session the topmost processes are our children, and when one ends, everything
 /// that is left was born before.
 ///
-/// Births are told in clock ticks of 10 ms. A process that was born in the very tick of that moment counts
+/// The kernel gives births in clock ticks of 10 ms. A process that was born in the very tick of that moment counts
 /// when it descends from us. To be wrong about that, the number would have to become free, be given out
 /// again (after all others: the kernel goes round), become a session of a process below us and be
 /// left by that process, all within the tick.

@@ -34,8 +34,8 @@ final class StartDirectory: Sendable {
     private let configured: @Sendable () -> String
     private let home: String
     private let logger: Logger
-    /// The directory that the log was last told cannot be used.
-    private let told = Mutex<String?>(nil)
+    /// The unusable directory that was logged last.
+    private let logged = Mutex<String?>(nil)
 
     init(_ configured: @escaping @Sendable () -> String, home: String, logger: Logger) {
         self.configured = configured
@@ -43,13 +43,13 @@ final class StartDirectory: Sendable {
         self.logger = logger
     }
 
-    /// The configured directory, or home while that cannot be used; the log is told once, and again after it
+    /// The configured directory, or home while that cannot be used; which is logged once, and again after it
     /// could. Blocks: the disk may hang.
     func choose() -> String {
         let (path, missing) = usableDirectory(configured(), home: home)
-        let isNews = told.withLock { told in
-            defer { told = missing }
-            return missing != told
+        let isNews = logged.withLock { logged in
+            defer { logged = missing }
+            return missing != logged
         }
         if let missing, isNews {
             logger.warning(

@@ -1,9 +1,7 @@
 import AgentCore
-import CPlatform
 import FoundationEssentials
 import Glibc
 import Logging
-import ServiceLifecycle
 import Synchronization
 
 /// Starts processes, remembers them for a while after their end, and ends them at shutdown.
@@ -79,7 +77,7 @@ public final class ProcessManager: Sendable {
         }
         let key = ProcessTable.TokenKey(chat: chat?.id, token: token)
         while true {
-            switch await claim(key, request) {
+            switch table.withLock({ $0.claim(key, for: request) }) {
             case .claimed:
                 do {
                     let id = try await launch(request, chat)
@@ -89,25 +87,15 @@ public final class ProcessManager: Sendable {
                     settle(key, nil)
                     throw error
                 }
-            case .waiting: continue
+            case .waiting(let settled): await settled.valueIgnoringCancellation
             case .attached(let id): return Started(id: id, attached: true)
             case .conflict: throw ProcError(.tokenConflict)
             }
         }
     }
 
-    private func claim(_ key: ProcessTable.TokenKey, _ request: StartRequest) async -> ProcessTable.TokenClaim {
-        let claim = table.withLock { $0.claim(key, for: request) }
-        guard case .waiting = claim else { return claim }
-        await withCheckedContinuation { continuation in
-            let kept = table.withLock { $0.wait(key, continuation) }
-            if !kept { continuation.resume() }
-        }
-        return .waiting
-    }
-
     private func settle(_ key: ProcessTable.TokenKey, _ id: UUID?) {
-        for waiter in table.withLock({ $0.settle(key, id) }) { waiter.resume() }
+        table.withLock { $0.settle(key, id) }?.fulfill()
     }
 
     private func launch(_ request: StartRequest, _ chat: ChatIdentity?) async throws -> UUID {
@@ -156,29 +144,14 @@ public final class ProcessManager: Sendable {
             let description = ProcessDescription(
                 id: id, command: request.displayCommand, workdir: workdir, background: request.background, chat: chat,
                 startedWallSeconds: startedWallSeconds, order: order)
-            var fds: (CInt, CInt) = (-1, -1)
-            let rc = withUnsafeMutablePointer(to: &fds) {
-                $0.withMemoryRebound(to: CInt.self, capacity: 2) { wa_pipe($0) }
-            }
-            guard rc == 0 else {
-                let error = LaunchError(
-                    stage: .resources, errno: -rc, description: "cannot create a pipe: \(errnoText(-rc))")
-                throw ProcError(.startFailed(error), detail: error.description)
-            }
-            defer { close(fds.1) }
-            do {
-                let launched = try launcher.launch(
-                    LaunchRequest(
-                        arguments: arguments, environment: environment, workdir: workdir, stdout: fds.1,
-                        stderr: fds.1))
-                if let problem = launched.priorityProblem {
-                    logger.warning("priority not set", metadata: ["pid": "\(launched.pid)", "error": "\(problem)"])
-                }
+            do throws(LaunchError) {
+                let piped = try launcher.launch(
+                    Command(arguments: arguments, environment: environment, workdir: workdir), separatesErrors: false,
+                    logger: logger)
                 return ManagedProcess(
-                    description: description, launched: launched, pipe: fds.0,
-                    spool: spools?.makeSpool(id: id.lowercased), context: context)
-            } catch let error as LaunchError {
-                close(fds.0)
+                    description: description, piped: piped, spool: spools?.makeSpool(id: id.lowercased),
+                    context: context)
+            } catch {
                 throw ProcError(
                     error.errno == E2BIG ? .startTooLarge : .startFailed(error), detail: error.description)
             }
@@ -226,8 +199,8 @@ public final class ProcessManager: Sendable {
 
     // MARK: Looking
 
-    /// The process, if it exists and is not another chat's. One without a chat is anybody's who knows its
-    /// id; without a chat one sees them all.
+    /// The process, if it exists and is not another chat's. A process without a chat is found by every chat that knows its id;
+    /// a request without a chat finds them all.
     func find(_ id: String, chat: ChatIdentity?) -> ManagedProcess? {
         guard let uuid = UUID(uuidString: id), let process = table.withLock({ $0.processes[uuid] }) else { return nil }
         guard let chat, let owner = process.description.chat else { return process }
@@ -251,13 +224,12 @@ public final class ProcessManager: Sendable {
         table.withLock { $0.process(forToken: ProcessTable.TokenKey(chat: chat?.id, token: token)) }
     }
 
-    /// Waits for the exit, at most for the time, and no longer than somebody wants to know.
+    /// Waits for the exit, at most for the time, and no longer than the request lives.
     func wait(
         for process: ManagedProcess, atMost timeout: Duration,
         onCancel register: (@escaping @Sendable () -> Void) -> Void
     ) async {
-        await ProcessWait(process: process, clock: configuration.clock, executor: executor).run(
-            atMost: timeout, onCancel: register)
+        await process.wait(atMost: timeout, clock: configuration.clock, executor: executor, onCancel: register)
     }
 
     // MARK: Signals
@@ -271,14 +243,14 @@ public final class ProcessManager: Sendable {
         defer { if mayEnd, !isDelivered { process.didNotEnd(by: number, because: .killedByRequest) } }
         switch try await deliver(number, to: process) {
         case .delivered: isDelivered = true
-        case .nobody: throw ProcError(.notRunning)
+        case .empty: throw ProcError(.notRunning)
         case .refused(let error): throw ProcError(.notPermitted, detail: errnoText(error))
         }
     }
 
     private func deliver(_ number: CInt, to process: ManagedProcess) async throws -> SessionProcesses.Outcome {
         try await pool.run { [sessions] in
-            guard process.exit == nil else { return .nobody }
+            guard process.exit == nil else { return .empty }
             return sessions.signal(number, sessions: [process.session])
         }
     }
@@ -343,7 +315,7 @@ public final class ProcessManager: Sendable {
 
     // MARK: Shutdown
 
-    /// Takes no new starts and answers everybody who waits.
+    /// Takes no new starts and answers the requests that wait.
     public func beginShutdown() {
         let all = table.withLock { table in
             table.shuttingDown = true
@@ -380,8 +352,8 @@ public final class ProcessManager: Sendable {
     private func waitUntilEnded(_ processes: [ManagedProcess], until deadline: Duration) async {
         let clock = configuration.clock
         for process in processes where process.exit == nil {
-            await ProcessWait(process: process, clock: clock, executor: executor, evenAtShutdown: true).run(
-                atMost: max(deadline - clock.now(), .zero), onCancel: { _ in })
+            await process.wait(
+                atMost: max(deadline - clock.now(), .zero), clock: clock, executor: executor, evenAtShutdown: true)
         }
     }
 

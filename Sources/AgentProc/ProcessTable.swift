@@ -11,16 +11,16 @@ struct ProcessTable {
     }
 
     enum TokenEntry {
-        /// The first start with the token is under way; others wait for it.
-        case starting(StartRequest, [CheckedContinuation<Void, Never>])
+        /// The first start with the token is under way; others wait for the promise.
+        case starting(StartRequest, Promise<Void>)
         case started(StartRequest, UUID)
     }
 
     enum TokenClaim {
-        /// Nobody has it: start, and say how it went.
+        /// It is new: start, and say how that went.
         case claimed
         /// Wait for the one that is under way, then claim again.
-        case waiting
+        case waiting(Promise<Void>)
         case attached(UUID)
         case conflict
     }
@@ -95,33 +95,26 @@ struct ProcessTable {
     mutating func claim(_ key: TokenKey, for request: StartRequest) -> TokenClaim {
         switch tokens[key] {
         case nil:
-            tokens[key] = .starting(request, [])
+            tokens[key] = .starting(request, Promise())
             return .claimed
-        case .starting(let first, _):
-            return first == request ? .waiting : .conflict
+        case .starting(let first, let settled):
+            return first == request ? .waiting(settled) : .conflict
         case .started(let first, let id):
             return first == request ? .attached(id) : .conflict
         }
     }
 
-    /// Keeps the continuation until the start under way ends.
-    /// - Returns: false when none is under way any more.
-    mutating func wait(_ key: TokenKey, _ continuation: CheckedContinuation<Void, Never>) -> Bool {
-        guard case .starting(let request, let waiters) = tokens[key] else { return false }
-        tokens[key] = .starting(request, waiters + [continuation])
-        return true
-    }
-
     /// The claimed start ended, with a process or without.
-    mutating func settle(_ key: TokenKey, _ id: UUID?) -> [CheckedContinuation<Void, Never>] {
-        guard case .starting(let request, let waiters) = tokens[key] else { return [] }
+    /// - Returns: what others wait for.
+    mutating func settle(_ key: TokenKey, _ id: UUID?) -> Promise<Void>? {
+        guard case .starting(let request, let settled) = tokens[key] else { return nil }
         if let id, processes[id] != nil {
             tokens[key] = .started(request, id)
             tokenOf[id] = key
         } else {
             tokens[key] = nil
         }
-        return waiters
+        return settled
     }
 
     func process(forToken key: TokenKey) -> UUID? {

@@ -1,59 +1,21 @@
 import AgentCore
-import Synchronization
 
-/// One wait for the end of one process: a continuation and a timer, no thread.
-struct ProcessWait {
-    let process: ManagedProcess
-    let clock: AgentClock
-    let executor: any TaskExecutor
-    /// Wait although shutdown has begun.
-    var evenAtShutdown = false
-
+extension ManagedProcess {
     /// Returns at the exit, when the time is over, or when the handler that `register` was given is
-    /// called; whichever is first.
-    func run(atMost timeout: Duration, onCancel register: (@escaping @Sendable () -> Void) -> Void) async {
-        guard timeout > .zero, process.exit == nil else { return }
-        let slot = WaitSlot(process, evenAtShutdown: evenAtShutdown)
-        let (clock, executor) = (clock, executor)
+    /// called; whichever is first. It costs a promise and a timer, no thread.
+    /// - Parameter evenAtShutdown: wait although shutdown has begun.
+    func wait(
+        atMost timeout: Duration, clock: AgentClock, executor: any TaskExecutor, evenAtShutdown: Bool = false,
+        onCancel register: (@escaping @Sendable () -> Void) -> Void = { _ in }
+    ) async {
+        let over = Promise<Void>()
+        guard timeout > .zero, addWaiter(over, evenAtShutdown: evenAtShutdown) else { return }
         let timer = Task(executorPreference: executor) {
-            guard (try? await clock.sleep(timeout)) != nil else { return }
-            slot.release()
+            if (try? await clock.sleep(timeout)) != nil { over.fulfill() }
         }
-        register { slot.release() }
-        await withCheckedContinuation { slot.wait($0) }
+        register { over.fulfill() }
+        await over.valueIgnoringCancellation
         timer.cancel()
-    }
-}
-
-/// Releases its continuation once, however early that is asked for.
-private final class WaitSlot: Sendable {
-    private struct State {
-        var released = false
-        var token: Int?
-    }
-
-    private let process: ManagedProcess
-    private let evenAtShutdown: Bool
-    private let state = Mutex(State())
-
-    init(_ process: ManagedProcess, evenAtShutdown: Bool) {
-        self.process = process
-        self.evenAtShutdown = evenAtShutdown
-    }
-
-    func wait(_ continuation: CheckedContinuation<Void, Never>) {
-        let released = state.withLock { state in
-            if !state.released { state.token = process.addWaiter(continuation, evenAtShutdown: evenAtShutdown) }
-            return state.released
-        }
-        if released { continuation.resume() }
-    }
-
-    func release() {
-        let token = state.withLock { state in
-            state.released = true
-            return state.token
-        }
-        if let token { process.releaseWaiter(token) }
+        removeWaiter(over)
     }
 }

@@ -27,13 +27,13 @@ public final class Reactor: Sendable {
         var deadlines: [UInt64: ContinuousClock.Instant] = [:]
         var work: [@Sendable () -> Void] = []
         var stopping = false
-        var stopped: [CheckedContinuation<Void, Never>] = []
         var running = false
     }
 
     private let epoll: CInt
     private let wake: CInt
     private let table = Mutex(Table())
+    private let stopped = Promise<Void>()
 
     public init() throws {
         epoll = wa_epoll_create()
@@ -63,14 +63,13 @@ public final class Reactor: Sendable {
 
     /// Ends the thread; returns when it has ended.
     public func stop() async {
-        await withCheckedContinuation { continuation in
-            let running = table.withLock { table in
-                table.stopping = true
-                if table.running { table.stopped.append(continuation) }
-                return table.running
-            }
-            if running { wa_eventfd_signal(wake) } else { continuation.resume() }
+        let running = table.withLock { table in
+            table.stopping = true
+            return table.running
         }
+        guard running else { return }
+        wa_eventfd_signal(wake)
+        await stopped.valueIgnoringCancellation
     }
 
     /// A name for a descriptor that is about to be added. Taken beforehand, because the source may be
@@ -111,7 +110,7 @@ public final class Reactor: Sendable {
     /// Has ``ReactorSource/deadlineReached()`` called then; nil takes it back.
     func setDeadline(_ deadline: ContinuousClock.Instant?, for token: UInt64) {
         let known = table.withLock { table in
-            // Nobody would ever take a forgotten source's deadline away.
+            // A forgotten source's deadline would stay for ever.
             guard table.sources[token] != nil else { return false }
             table.deadlines[token] = deadline
             return true
@@ -177,15 +176,13 @@ public final class Reactor: Sendable {
     }
 
     private func finishIfStopping() -> Bool {
-        let waiters: [CheckedContinuation<Void, Never>]? = table.withLock { table in
-            guard table.stopping, table.work.isEmpty else { return nil }
+        let isOver = table.withLock { table in
+            guard table.stopping, table.work.isEmpty else { return false }
             table.running = false
             table.sources = [:]
-            defer { table.stopped = [] }
-            return table.stopped
+            return true
         }
-        guard let waiters else { return false }
-        for waiter in waiters { waiter.resume() }
-        return true
+        if isOver { stopped.fulfill() }
+        return isOver
     }
 }

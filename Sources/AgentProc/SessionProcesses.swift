@@ -20,8 +20,8 @@ struct SessionProcesses: Sendable {
 
     enum Outcome: Equatable {
         case delivered(Int)
-        /// Nobody of the session is left.
-        case nobody
+        /// No process of the session is left.
+        case empty
         /// Processes are there, but none may be signalled.
         case refused(Int32)
     }
@@ -45,7 +45,7 @@ struct SessionProcesses: Sendable {
             }
         }
         if delivered > 0 { return .delivered(delivered) }
-        return refusal.map { .refused($0) } ?? .nobody
+        return refusal.map { .refused($0) } ?? .empty
     }
 
     /// Leaders, then older processes: a shell whose child is hit before it would go on with the next
@@ -78,7 +78,7 @@ struct SessionProcesses: Sendable {
         return all
     }
 
-    /// Now as ``Identity/startTime`` is told: clock ticks since the boot, suspended time included.
+    /// Now in the unit of ``Identity/startTime``: clock ticks since the boot, suspended time included.
     static func now() -> UInt64 {
         var time = timespec()
         clock_gettime(CLOCK_BOOTTIME, &time)

@@ -22,7 +22,7 @@ public final class SpoolStore: Sendable {
     let totalLimit: Int
 
     /// - Parameters:
-    ///   - directory: created with mode 0700; what an earlier life left in it is removed.
+    ///   - directory: created with mode 0700; what an earlier run of the daemon left in it is removed.
     ///   - disk: the thread that writes.
     public init(
         directory: String, disk: BlockingPool, processLimit: Int = ProcLimits.spoolBytes,
@@ -86,7 +86,7 @@ public final class SpoolStore: Sendable {
 
     /// Returns once everything asked for before has been done on disk.
     func settle() async {
-        await withCheckedContinuation { continuation in disk.submit { _ in continuation.resume() } }
+        try? await disk.runToEnd {}
     }
 
     /// The process is forgotten.
@@ -120,7 +120,8 @@ final class Spool: Sendable {
         var off: String?
         var holding = false
         var discarded = false
-        var flushWaiters: [CheckedContinuation<Void, Never>] = []
+        /// Fulfilled when what waits is on disk, or will never be.
+        var flushed: Promise<Void>?
         var onDrained: (@Sendable () -> Void)?
     }
 
@@ -176,29 +177,25 @@ final class Spool: Sendable {
 
     /// The disk took too long: nothing more is kept.
     func giveUp(_ reason: String) {
-        let (waiters, callback) = state.withLock { state in
+        let (flushed, callback) = state.withLock { state in
             if state.off == nil { state.off = reason }
-            defer { state.flushWaiters = [] }
             let callback = state.holding ? state.onDrained : nil
             state.holding = false
-            return (state.flushWaiters, callback)
+            return (state.flushed.take(), callback)
         }
-        for waiter in waiters { waiter.resume() }
+        flushed?.fulfill()
         callback?()
     }
 
     /// What can be read, once all that was accepted is on disk.
     func availability() async -> Availability {
-        await withCheckedContinuation { continuation in
-            let ready = state.withLock { state in
-                if state.draining, state.off == nil, !state.discarded {
-                    state.flushWaiters.append(continuation)
-                    return false
-                }
-                return true
-            }
-            if ready { continuation.resume() }
+        let flushed = state.withLock { state -> Promise<Void>? in
+            guard state.draining, state.off == nil, !state.discarded else { return nil }
+            let flushed = state.flushed ?? Promise()
+            state.flushed = flushed
+            return flushed
         }
+        await flushed?.valueIgnoringCancellation
         return state.withLock { state in
             if let reason = state.off { return .dropped(reason) }
             if state.discarded { return .dropped("it was dropped to make room for newer output") }
@@ -283,16 +280,15 @@ final class Spool: Sendable {
     }
 
     private func finishDrain() {
-        let waiters = state.withLock { state in
+        let flushed = state.withLock { state in
             state.draining = false
             if state.off != nil || state.discarded {
                 state.pending = []
                 state.pendingBytes = 0
             }
-            defer { state.flushWaiters = [] }
-            return state.flushWaiters
+            return state.flushed.take()
         }
-        for waiter in waiters { waiter.resume() }
+        flushed?.fulfill()
     }
 
     private func write(_ buffer: ByteBuffer) throws(CoreError) {

@@ -38,7 +38,7 @@ import Testing
         }
     }
 
-    @Test func aSignalForTheLeaderReachesNobodyElse() async throws {
+    @Test func aSignalForTheLeaderReachesNoOtherProcess() async throws {
         try await withLauncher { fixture in
             let run = try await fixture.run("trap 'exit 3' TERM; sleep 1000 & echo $!; wait")
             try await eventually("it runs") { run.output.text(.stdout).hasSuffix("\n") }
@@ -46,7 +46,7 @@ import Testing
             run.command.signalLeader(SIGTERM)
             #expect(await run.command.exit() == .exited(3))
             #expect(ProcFS.runs(child))
-            // Nobody has the number any more.
+            // No process has the number any more.
             run.command.signalLeader(SIGKILL)
             #expect(ProcFS.runs(child))
             kill(child, SIGKILL)
@@ -121,7 +121,7 @@ import Testing
             run.command.signal(SIGTERM)
             #expect(await run.command.exit() == .signalled(SIGTERM))
             await run.command.outputEnd()
-            try await eventually("nobody is left") { SessionProcesses().members(of: [run.command.pid]).isEmpty }
+            try await eventually("no process is left") { SessionProcesses().members(of: [run.command.pid]).isEmpty }
         }
     }
 
@@ -204,7 +204,7 @@ import Testing
         await fixture.launcher.shutdown()
         #expect(await run.command.exit() == .signalled(SIGKILL))
         #expect(fixture.launcher.running == 0)
-        try await eventually("nobody is left") { SessionProcesses().members(of: [run.command.pid]).isEmpty }
+        try await eventually("no process is left") { SessionProcesses().members(of: [run.command.pid]).isEmpty }
         await #expect(throws: LaunchError(stage: .resources, errno: EAGAIN, description: "")) {
             _ = try await fixture.run("true")
         }

@@ -22,7 +22,7 @@ import Testing
         let process = ManagedProcess(
             description: ProcessDescription(
                 id: UUID(), command: "", workdir: "/", background: false, startedWallSeconds: 0, order: 0),
-            launched: launched, pipe: read, spool: nil,
+            piped: PipedProcess(process: launched, stdout: read, stderr: read), spool: nil,
             context: ProcessContext(
                 reactor: reactor, launcher: launcher, clock: AgentClock(ContinuousClock()), captured: counter,
                 onExit: { _, _ in }))
@@ -47,7 +47,7 @@ import Testing
         for descriptor in [out.write, err.write] { close(descriptor) }
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let command = LaunchedCommand(
-            launched, stdout: out.read, stderr: err.read, gate: nil,
+            PipedProcess(process: launched, stdout: out.read, stderr: err.read), gate: nil,
             context: .init(
                 launcher: launcher, reactor: reactor, pool: BlockingPool(threads: 1),
                 executor: EventLoopTaskExecutor(group.next()), afterReap: {}), output: { _, _ in })

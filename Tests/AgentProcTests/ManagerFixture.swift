@@ -49,10 +49,9 @@ final class ManagerFixture: Sendable {
 
     /// Waits in real time for a real process to end.
     func finish(_ process: ManagedProcess) async -> ProcessExit? {
-        let done = ProcessWait(
-            process: process, clock: AgentClock(ContinuousClock()), executor: EventLoopTaskExecutor(group.next()),
+        await process.wait(
+            atMost: .seconds(60), clock: AgentClock(ContinuousClock()), executor: EventLoopTaskExecutor(group.next()),
             evenAtShutdown: true)
-        await done.run(atMost: .seconds(60), onCancel: { _ in })
         return process.exit
     }
 
@@ -70,13 +69,13 @@ final class ManagerFixture: Sendable {
 }
 
 extension SessionProcesses {
-    /// What runs in the sessions of these numbers, whoever made them.
+    /// What runs in the sessions of these numbers, whichever process made them.
     func members(of numbers: Set<pid_t>) -> [Identity] {
         processes().values.filter { numbers.contains($0.session) && !$0.isZombie }
     }
 }
 
-/// Remembers what it was told.
+/// Remembers the calls.
 final class RecordingPathStore: PathStore {
     enum Event: Equatable {
         case added([String], ChatIdentity)

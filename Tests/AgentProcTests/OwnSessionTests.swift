@@ -52,7 +52,7 @@ import Testing
         }
     }
 
-    /// Against a kernel that tells everything: births and deaths in the session of one number, which is given
+    /// Against a kernel that reports everything: births and deaths in the session of one number, which is given
     /// out again once nothing is in it.
     @Test func neverAStrangerAndAlwaysItsOwn() {
         var random = SeededGenerator("OwnSessionTests.neverAStranger")

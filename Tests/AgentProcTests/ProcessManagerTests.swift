@@ -208,14 +208,14 @@ import Testing
         let chat = chat
         let process = try await fixture.start("true", chat: chat) { $0.workdir = "/tmp" }
         _ = await fixture.finish(process)
-        try await eventually("the end is told") { fixture.paths.all.count == 2 }
+        try await eventually("the end is reported") { fixture.paths.all.count == 2 }
         #expect(fixture.paths.all == [.added(["/tmp"], chat), .notified(chat)])
         let plain = try await fixture.start("true", chat: chat)
         _ = await fixture.finish(plain)
-        try await eventually("the end is told") { fixture.paths.all.count == 3 }
+        try await eventually("the end is reported") { fixture.paths.all.count == 3 }
         #expect(fixture.paths.all.last == .notified(chat))
-        let nobody = try await fixture.start("true") { $0.workdir = "/tmp" }
-        _ = await fixture.finish(nobody)
+        let withoutChat = try await fixture.start("true") { $0.workdir = "/tmp" }
+        _ = await fixture.finish(withoutChat)
         #expect(fixture.paths.all.count == 3)
         await fixture.end()
     }

@@ -53,7 +53,7 @@ import Testing
             let session = OwnSession(9_999_999)
             session.leaderEnds(at: 1000)
             #expect(processes.members(of: [session]).map(\.pid) == (isSignalled ? [child.pid] : []))
-            #expect(processes.signal(SIGSTOP, sessions: [session]) == (isSignalled ? .delivered(1) : .nobody))
+            #expect(processes.signal(SIGSTOP, sessions: [session]) == (isSignalled ? .delivered(1) : .empty))
             if isSignalled {
                 try await eventually("it stops") { ProcFS.state(child.pid) == "T" }
             } else {

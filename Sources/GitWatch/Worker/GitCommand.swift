@@ -69,7 +69,7 @@ struct GitCommand {
         return pending
     }
 
-    /// Processes under way; ended when nobody wants them any more.
+    /// Processes under way; ended when their result is not needed any more.
     final class Pending {
         fileprivate var children: [Child] = []
         fileprivate var runs: [Run] = []
@@ -154,16 +154,14 @@ struct GitCommand {
     }
 
     private func start(_ path: String, _ run: Run, _ directory: String) throws -> Child {
-        var out: (CInt, CInt) = (-1, -1)
-        var err: (CInt, CInt) = (-1, -1)
-        guard Self.pipe(&out) == 0 else { throw ScanError(.failed, "cannot create a pipe for git") }
-        defer { close(out.1) }
-        guard Self.pipe(&err) == 0 else {
-            close(out.0)
+        guard let out = try? makePipe() else { throw ScanError(.failed, "cannot create a pipe for git") }
+        defer { close(out.write) }
+        guard let err = try? makePipe() else {
+            close(out.read)
             throw ScanError(.failed, "cannot create a pipe for git")
         }
-        defer { close(err.1) }
-        _ = wa_set_pipe_size(out.1, 256 << 10)
+        defer { close(err.write) }
+        _ = wa_set_pipe_size(out.write, 256 << 10)
         let input = wa_open("/dev/null", O_RDONLY, 0)
         defer { if input >= 0 { close(input) } }
         var result = wa_spawn_result()
@@ -171,8 +169,8 @@ struct GitCommand {
         // Where it finds no repository here, it is not to take one further up for it.
         if let slash = directory.lastIndex(of: "/") { all["GIT_CEILING_DIRECTORIES"] = String(directory[..<slash]) }
         let variables = all.map { "\($0.key)=\($0.value)" }
-        Self.withCStrings(["git"] + Self.always + run.arguments) { argv in
-            Self.withCStrings(variables) { envp in
+        withCStrings(["git"] + Self.always + run.arguments) { argv in
+            withCStrings(variables) { envp in
                 path.withCString { path in
                     directory.withCString { directory in
                         var options = wa_spawn_options()
@@ -181,8 +179,8 @@ struct GitCommand {
                         options.envp = envp
                         options.workdir = directory
                         options.stdin_fd = input
-                        options.stdout_fd = out.1
-                        options.stderr_fd = err.1
+                        options.stdout_fd = out.write
+                        options.stderr_fd = err.write
                         options.file_mask = -1
                         wa_spawn_bound(&options, &result)
                     }
@@ -190,14 +188,14 @@ struct GitCommand {
             }
         }
         guard result.pid > 0 else {
-            close(out.0)
-            close(err.0)
+            close(out.read)
+            close(err.read)
             if result.stage == Int32(WA_SPAWN_CHDIR.rawValue), [ENOENT, ENOTDIR].contains(result.error) {
                 throw ScanError(.transient, "\(directory) is gone")
             }
             throw ScanError(.failed, "cannot start \(path): \(errnoText(result.error))")
         }
-        return Child(pid: result.pid, out: out.0, err: err.0)
+        return Child(pid: result.pid, out: out.read, err: err.read)
     }
 
     fileprivate static func discard(_ child: Child) {
@@ -208,20 +206,5 @@ struct GitCommand {
         kill(-child.pid, SIGKILL)
         kill(child.pid, SIGKILL)
         while waitpid(child.pid, nil, 0) < 0 && errno == EINTR {}
-    }
-
-    private static func pipe(_ fds: inout (CInt, CInt)) -> CInt {
-        withUnsafeMutablePointer(to: &fds) {
-            $0.withMemoryRebound(to: CInt.self, capacity: 2) { wa_pipe($0) }
-        }
-    }
-
-    private static func withCStrings(
-        _ strings: [String], _ body: (UnsafePointer<UnsafeMutablePointer<CChar>?>) -> Void
-    ) {
-        var pointers: [UnsafeMutablePointer<CChar>?] = strings.map { strdup($0) }
-        pointers.append(nil)
-        defer { for pointer in pointers { free(pointer) } }
-        pointers.withUnsafeBufferPointer { if let base = $0.baseAddress { body(base) } }
     }
 }

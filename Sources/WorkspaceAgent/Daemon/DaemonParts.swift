@@ -14,7 +14,6 @@ struct ProcessParts {
     let launcher: Launcher
     let reactor: Reactor
     let stop = StopSignal()
-    /// Keeps the signal descriptor's owner.
     let reaper: OrphanReaper
     let commands: CommandLauncher
 
@@ -25,10 +24,8 @@ struct ProcessParts {
         launcher = try Launcher(
             priority: configuration.priority, descriptorLimit: inherited.descriptorLimit, fileMask: inherited.fileMask)
         if configuration.reapsOrphans { _ = wa_set_child_subreaper(true) }
-        let signals = Daemon.handledSignals + [SIGCHLD]
-        let reaper = try OrphanReaper(
-            signals: wa_signalfd(signals, CInt(signals.count)), reapsOrphans: configuration.reapsOrphans,
-            launcher: launcher, reactor: reactor, onSignal: { stop.received($0, logger) })
+        let reaper = OrphanReaper(isEnabled: configuration.reapsOrphans, launcher: launcher, reactor: reactor)
+        try SignalSource(Daemon.handledSignals, reactor: reactor, reaper: reaper) { stop.received($0, logger) }
         commands = CommandLauncher(
             launcher: launcher, reactor: reactor, pool: context.pool, executor: context.executor, clock: context.clock,
             metrics: context.metrics, logger: logger)

@@ -1,0 +1,23 @@
+import CPlatform
+
+/// A close-on-exec pipe whose read end does not block. The caller closes both ends.
+public func makePipe() throws(CoreError) -> (read: CInt, write: CInt) {
+    let ends = try descriptorPair("cannot create a pipe") { wa_pipe($0) }
+    return (read: ends.0, write: ends.1)
+}
+
+/// A connected pair of close-on-exec stream sockets. The caller closes both.
+public func makeSocketPair() throws(CoreError) -> (CInt, CInt) {
+    try descriptorPair("cannot create a socket pair") { wa_socketpair($0) }
+}
+
+private func descriptorPair(
+    _ failure: String, _ make: (UnsafeMutablePointer<CInt>) -> CInt
+) throws(CoreError) -> (CInt, CInt) {
+    var ends: (CInt, CInt) = (-1, -1)
+    let rc = withUnsafeMutablePointer(to: &ends) {
+        $0.withMemoryRebound(to: CInt.self, capacity: 2) { make($0) }
+    }
+    guard rc == 0 else { throw CoreError.system(rc, failure) }
+    return ends
+}
