@@ -131,13 +131,6 @@ import Testing
         )
     }
 
-    @Test func textIsJSON() throws {
-        let text = "a\"\\\n\r\t\u{1}\u{7f}ü\u{2028}"
-        var out = ByteBuffer()
-        JSONText.write(text, into: &out)
-        #expect(try JSONDecoder().decode(String.self, from: Data(out.readableBytesView)) == text)
-    }
-
     @Test func framesSurviveAnyCut() throws {
         let reply = WorkerReply(
             id: 7,

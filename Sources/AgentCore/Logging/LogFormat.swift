@@ -1,5 +1,6 @@
 import Glibc
 import Logging
+import NIOCore
 
 /// How a log line looks: `time LEVEL message key=value …`, or one JSON object.
 enum LogFormat {
@@ -29,9 +30,16 @@ enum LogFormat {
     static func json(
         _ time: String, _ level: Logger.Level, _ message: String, _ fields: [(String, String)]
     ) -> String {
-        var line = "{\"ts\":\"\(time)\",\"level\":\"\(level.rawValue)\",\"msg\":\(jsonString(message))"
-        for (key, value) in fields { line += ",\(jsonString(key)):\(jsonString(value))" }
-        return line + "}\n"
+        var line = ByteBuffer(string: "{\"ts\":\"\(time)\",\"level\":\"\(level.rawValue)\",\"msg\":")
+        JSONString.write(message, into: &line, escaping: .allControls)
+        for (key, value) in fields {
+            line.writeStaticString(",")
+            JSONString.write(key, into: &line, escaping: .allControls)
+            line.writeStaticString(":")
+            JSONString.write(value, into: &line, escaping: .allControls)
+        }
+        line.writeStaticString("}\n")
+        return String(buffer: line)
     }
 
     private static func name(_ level: Logger.Level) -> String {
@@ -62,21 +70,9 @@ enum LogFormat {
         scalar.value < 0x20 || (0x7F...0x9F).contains(scalar.value)
     }
 
-    static func jsonString(_ text: String) -> String {
-        var out = "\""
-        for scalar in text.unicodeScalars {
-            switch scalar {
-            case "\"": out += "\\\""
-            case "\\": out += "\\\\"
-            case "\n": out += "\\n"
-            case "\r": out += "\\r"
-            case "\t": out += "\\t"
-            case _ where isControl(scalar):
-                let digits = String(scalar.value, radix: 16)
-                out += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-            default: out.unicodeScalars.append(scalar)
-            }
-        }
-        return out + "\""
+    private static func jsonString(_ text: String) -> String {
+        var out = ByteBuffer()
+        JSONString.write(text, into: &out, escaping: .allControls)
+        return String(buffer: out)
     }
 }

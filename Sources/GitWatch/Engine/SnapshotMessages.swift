@@ -1,7 +1,7 @@
-import FoundationEssentials
+import AgentCore
 import NIOCore
 
-/// What clients are told of one repository, encoded once for all of them.
+/// What clients are sent about one repository, encoded once for all of them.
 package final class EncodedEntry: Sendable {
     package let root: String
     package let removed: Bool
@@ -30,7 +30,7 @@ package final class EncodedEntry: Sendable {
         self.root = root
         removed = true
         var out = ByteBuffer(string: #"{"repo_root":"#)
-        JSONText.write(root, into: &out)
+        JSONString.write(root, into: &out)
         out.writeString(#","branch":"","removed":true}"#)
         json = out
         digest = Self.digest(out)
@@ -44,16 +44,16 @@ package final class EncodedEntry: Sendable {
 
     private static func write(_ root: String, _ snapshot: RepositorySnapshot, into out: inout ByteBuffer) {
         out.writeString(#"{"repo_root":"#)
-        JSONText.write(root, into: &out)
+        JSONString.write(root, into: &out)
         out.writeString(#","branch":"#)
-        JSONText.write(snapshot.branch, into: &out)
+        JSONString.write(snapshot.branch, into: &out)
         if !snapshot.origin.isEmpty {
             out.writeString(#","remote_origin":"#)
-            JSONText.write(snapshot.origin, into: &out)
+            JSONString.write(snapshot.origin, into: &out)
         }
         if !snapshot.diff.isEmpty {
             out.writeString(#","unified_diff":"#)
-            JSONText.write(String(decoding: snapshot.diff, as: UTF8.self), into: &out)
+            JSONString.write(String(decoding: snapshot.diff, as: UTF8.self), into: &out)
         }
         out.writeString("}")
     }
@@ -90,7 +90,7 @@ enum SnapshotMessages {
 
     static func error(_ text: String) -> String {
         var out = ByteBuffer(string: #"{"type":"error","message":"#)
-        JSONText.write(text, into: &out)
+        JSONString.write(text, into: &out)
         out.writeString("}")
         return String(buffer: out)
     }
@@ -110,34 +110,5 @@ enum SnapshotMessages {
         let year = yearOfEra + era * 400 + (month <= 2 ? 1 : 0)
         func two(_ value: Int64) -> String { value < 10 ? "0\(value)" : "\(value)" }
         return "\(year)-\(two(month))-\(two(day))T\(two(second / 3600)):\(two(second / 60 % 60)):\(two(second % 60))Z"
-    }
-}
-
-/// JSON strings (RFC 8259 section 7).
-enum JSONText {
-    static func write(_ text: String, into out: inout ByteBuffer) {
-        var text = text
-        out.writeInteger(UInt8(ascii: "\""))
-        text.withUTF8 { bytes in
-            var start = 0
-            for (position, byte) in bytes.enumerated() where byte < 0x20 || byte == 0x22 || byte == 0x5C {
-                out.writeBytes(UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(bytes)[start..<position]))
-                start = position + 1
-                switch byte {
-                case 0x22: out.writeStaticString("\\\"")
-                case 0x5C: out.writeStaticString("\\\\")
-                case 10: out.writeStaticString("\\n")
-                case 13: out.writeStaticString("\\r")
-                case 9: out.writeStaticString("\\t")
-                default:
-                    let digits = Array("0123456789abcdef".utf8)
-                    out.writeStaticString("\\u00")
-                    out.writeInteger(digits[Int(byte >> 4)])
-                    out.writeInteger(digits[Int(byte & 15)])
-                }
-            }
-            out.writeBytes(UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(bytes)[start...]))
-        }
-        out.writeInteger(UInt8(ascii: "\""))
     }
 }

@@ -9,7 +9,7 @@ struct WorkerRequest: Sendable, Equatable {
         case scan
         /// List the directories to watch below `paths`, or all of them.
         case directories
-        /// Nobody watches the repository any more.
+        /// No client watches the repository any more.
         case forget
         /// Watch the directories `paths`, each behind a byte that says whose it is (``FileWatches``).
         case watch
@@ -63,7 +63,7 @@ struct WorkerReply: Sendable, Equatable {
 /// A frame: its length in four bytes, then fields of fixed order, big-endian.
 enum WorkerFrames {
     static func encode(_ request: WorkerRequest) -> [UInt8] {
-        var out = FrameWriter()
+        var out = WorkerMessageWriter()
         out.number(request.id)
         out.byte(request.kind.rawValue)
         out.byte((request.full ? 1 : 0) | (request.avoidsLibgit ? 2 : 0) | (request.hasSnapshot ? 4 : 0))
@@ -73,7 +73,7 @@ enum WorkerFrames {
     }
 
     static func request(_ frame: ArraySlice<UInt8>) -> WorkerRequest? {
-        var frame = FrameReader(frame)
+        var frame = WorkerMessageReader(frame)
         guard let id = frame.number(), let kind = frame.byte().flatMap(WorkerRequest.Kind.init(rawValue:)),
             let flags = frame.byte(), let root = frame.bytes(), let paths = frame.list()
         else { return nil }
@@ -83,7 +83,7 @@ enum WorkerFrames {
     }
 
     static func encode(_ reply: WorkerReply) -> [UInt8] {
-        var out = FrameWriter()
+        var out = WorkerMessageWriter()
         out.number(reply.id)
         switch reply.body {
         case .started(let inLibgit):
@@ -119,7 +119,7 @@ enum WorkerFrames {
     }
 
     static func reply(_ frame: ArraySlice<UInt8>) -> WorkerReply? {
-        var frame = FrameReader(frame)
+        var frame = WorkerMessageReader(frame)
         func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
         guard let id = frame.number(), let kind = frame.byte() else { return nil }
         let body: WorkerReply.Body
@@ -163,7 +163,7 @@ enum WorkerFrames {
     }
 }
 
-struct FrameWriter {
+struct WorkerMessageWriter {
     private var out: [UInt8] = [0, 0, 0, 0]
 
     mutating func byte(_ value: UInt8) { out.append(value) }
@@ -192,7 +192,7 @@ struct FrameWriter {
     }
 }
 
-struct FrameReader {
+struct WorkerMessageReader {
     private var rest: ArraySlice<UInt8>
 
     init(_ frame: ArraySlice<UInt8>) { rest = frame }
