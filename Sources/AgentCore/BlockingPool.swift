@@ -17,14 +17,14 @@ public final class BlockingPool: Sendable {
     /// How long a call has waited when a thread of the reserve may take it, in milliseconds. It may take
     /// twice as long until one does.
     public static let patienceMilliseconds = 250
-    /// Looks, one patience apart, that find no call waiting until the thread that looks ends.
+    /// How often in a row, ``patienceMilliseconds`` apart, the standby thread finds no call waiting before it ends.
     private static let quietLooks = 4
 
     private struct Job: Sendable {
         var id: UInt64
         /// When it came; of no matter, 0, in a pool without reserve.
         var since: Int64
-        /// Is told whether it may run.
+        /// Gets whether it may run.
         var body: @Sendable (Bool) -> Void
     }
 
@@ -38,13 +38,12 @@ public final class BlockingPool: Sendable {
         var workers: Int { threads - (hasStandby ? 1 : 0) }
         var nextID: UInt64 = 0
         var isShutDown = false
-        var shutdownWaiters: [CheckedContinuation<Void, Never>] = []
     }
 
     private enum Turn {
         case job(Job)
         case wait(seconds: Int?)
-        case end([CheckedContinuation<Void, Never>])
+        case end(isLast: Bool)
     }
 
     private let name: String
@@ -54,6 +53,8 @@ public final class BlockingPool: Sendable {
     private let patience: Int
     private let state = Mutex(State())
     private let semaphore = Semaphore()
+    /// The last thread has ended after ``shutdown()``.
+    private let ended = Promise<Void>()
 
     /// - Parameters:
     ///   - name: of the threads; at most 15 bytes are shown.
@@ -137,7 +138,7 @@ public final class BlockingPool: Sendable {
         }
     }
 
-    /// Counts a thread of the reserve in, should there be one and none on the look-out.
+    /// Counts a thread of the reserve as the standby thread, should there be one and none stands by.
     private func wantsStandby(_ state: inout State) -> Bool {
         guard !state.hasStandby, !state.isShutDown, state.threads < maximum + reserve else { return false }
         state.hasStandby = true
@@ -163,17 +164,14 @@ public final class BlockingPool: Sendable {
     /// Ends the threads when they are done with what they have begun; calls that wait are refused, and so
     /// are those after this.
     public func shutdown() async {
-        await withCheckedContinuation { continuation in
-            let (jobs, threads) = state.withLock { state in
-                state.isShutDown = true
-                if state.threads > 0 { state.shutdownWaiters.append(continuation) }
-                defer { state.jobs = [] }
-                return (state.jobs, state.threads)
-            }
-            for job in jobs { job.body(false) }
-            for _ in 0..<threads { semaphore.signal() }
-            if threads == 0 { continuation.resume() }
+        let (jobs, threads) = state.withLock { state in
+            state.isShutDown = true
+            defer { state.jobs = [] }
+            return (state.jobs, state.threads)
         }
+        for job in jobs { job.body(false) }
+        for _ in 0..<threads { semaphore.signal() }
+        if threads > 0 { await ended.valueIgnoringCancellation }
     }
 
     // MARK: - On the pool's threads
@@ -224,9 +222,7 @@ public final class BlockingPool: Sendable {
                 if let job = state.jobs.popFirst() { return .job(job) }
                 if state.isShutDown {
                     state.threads -= 1
-                    guard state.threads == 0 else { return .end([]) }
-                    defer { state.shutdownWaiters = [] }
-                    return .end(state.shutdownWaiters)
+                    return .end(isLast: state.threads == 0)
                 }
                 state.idle += 1
                 return .wait(seconds: state.workers > 1 ? idleSeconds : nil)
@@ -235,8 +231,8 @@ public final class BlockingPool: Sendable {
             case .job(let job):
                 rested = false
                 job.body(true)
-            case .end(let waiters):
-                for waiter in waiters { waiter.resume() }
+            case .end(let isLast):
+                if isLast { ended.fulfill() }
                 return
             case .wait(let seconds):
                 rested = true

@@ -7,18 +7,17 @@ import Synchronization
 final class ConnectionRegistry: Sendable {
     enum Kind: Hashable { case unix, tcp }
 
-    private struct Connection {
+    private struct Connection: Sendable {
         var activity: ConnectionActivity
         var handler: NIOLoopBound<HTTPConnectionHandler>
         var loop: any EventLoop
     }
 
-    private struct State {
+    private struct State: Sendable {
         var next = 0
         var open: [Int: Connection] = [:]
         var gates: [(kind: Kind, gate: NIOLoopBound<AcceptGate>, loop: any EventLoop)] = []
         var stopping = false
-        var waiters: [CheckedContinuation<Void, Never>] = []
     }
 
     /// How many connections of a kind are open, and how many of them have no request under way. Atomics, so that
@@ -28,7 +27,7 @@ final class ConnectionRegistry: Sendable {
         let idle = Atomic(0)
     }
 
-    private let state = Mutex(State())
+    private let state = Watched(State())
     private let unix = Population()
     private let tcp = Population()
     private let gauge: GaugeSeries
@@ -61,14 +60,14 @@ final class ConnectionRegistry: Sendable {
 
     func add(gate: AcceptGate, kind: Kind, loop: any EventLoop) {
         let bound = NIOLoopBound(gate, eventLoop: loop)
-        state.withLock { $0.gates.append((kind, bound, loop)) }
+        state.update { $0.gates.append((kind, bound, loop)) }
     }
 
     /// Adds a connection; above the limit, the longest idle one is closed.
     func add(_ handler: HTTPConnectionHandler, kind: Kind, loop: any EventLoop) -> ConnectionActivity {
         gauge.add(1)
         let bound = NIOLoopBound(handler, eventLoop: loop)
-        let (activity, stopping) = state.withLock { state in
+        let (activity, stopping) = state.update { state in
             state.next += 1
             let activity = ConnectionActivity(id: state.next, kind: kind, registry: self)
             state.open[state.next] = Connection(activity: activity, handler: bound, loop: loop)
@@ -94,14 +93,8 @@ final class ConnectionRegistry: Sendable {
         let kind = activity.kind
         let wasAtLimit = isAtLimit(kind)
         population(kind).open.subtract(1, ordering: .sequentiallyConsistent)
-        let waiters = state.withLock { state in
-            state.open[activity.id] = nil
-            guard state.open.isEmpty else { return [CheckedContinuation<Void, Never>]() }
-            defer { state.waiters = [] }
-            return state.waiters
-        }
+        state.update { $0.open[activity.id] = nil }
         if wasAtLimit { updateGates(kind) }
-        for waiter in waiters { waiter.resume() }
     }
 
     /// A connection of the kind became idle (1) or busy (-1).
@@ -113,7 +106,7 @@ final class ConnectionRegistry: Sendable {
 
     /// Closes the longest idle connection of the kind, if there is one.
     private func makeRoom(_ kind: Kind) {
-        let chosen: Connection? = state.withLock { state in
+        let chosen: Connection? = state.read { state in
             while true {
                 var longest: (connection: Connection, since: UInt64)?
                 for connection in state.open.values where connection.activity.kind == kind {
@@ -133,18 +126,10 @@ final class ConnectionRegistry: Sendable {
     }
 
     /// Returns once no connection is open.
-    func empty() async {
-        await withCheckedContinuation { continuation in
-            let done = state.withLock { state in
-                if !state.open.isEmpty { state.waiters.append(continuation) }
-                return state.open.isEmpty
-            }
-            if done { continuation.resume() }
-        }
-    }
+    func empty() async { await state.waitIgnoringCancellation { $0.open.isEmpty } }
 
     func shutdown() {
-        let all = state.withLock { state in
+        let all = state.update { state in
             state.stopping = true
             return Array(state.open.values)
         }
@@ -152,7 +137,7 @@ final class ConnectionRegistry: Sendable {
     }
 
     func abort() {
-        for connection in state.withLock({ Array($0.open.values) }) {
+        for connection in state.read({ Array($0.open.values) }) {
             connection.loop.execute { connection.handler.value.abort() }
         }
     }
@@ -160,7 +145,7 @@ final class ConnectionRegistry: Sendable {
     // Each gate checks on its own loop: states sent from several loops could arrive out of order and leave a gate
     // shut for ever.
     private func updateGates(_ kind: Kind) {
-        for (_, gate, loop) in state.withLock({ $0.gates.filter { $0.kind == kind } }) {
+        for (_, gate, loop) in state.read({ $0.gates.filter { $0.kind == kind } }) {
             loop.execute { gate.value.setFull(self.isFull(kind)) }
         }
     }

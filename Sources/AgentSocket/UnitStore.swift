@@ -1,3 +1,4 @@
+import AgentCore
 import Glibc
 import Synchronization
 
@@ -6,24 +7,21 @@ import Synchronization
 /// Everything is behind one lock. Waiting tasks are woken after the lock is released; each checks again and may wait on,
 /// so that a superfluous wake-up does no harm.
 public final class UnitStore: Sendable {
-    private typealias Waiter = CheckedContinuation<Void, any Error>
-
     private struct State {
         var graph = UnitGraph()
         var events: EventLog
-        /// Tasks that wait for a change of a unit's report.
-        var unitWaiters: [UnitName: [UInt64: Waiter]] = [:]
-        /// Tasks that wait for the next event.
-        var eventWaiters: [UInt64: Waiter] = [:]
-        var nextWaiter: UInt64 = 0
+        /// Fulfilled at the next change of a unit's report.
+        var unitWaiters: [UnitName: [Promise<Void>]] = [:]
+        /// Fulfilled at the next event.
+        var eventWaiters: [Promise<Void>] = []
 
-        mutating func takeWaiters(of units: [UnitName], andEvents: Bool) -> [Waiter] {
-            var woken: [Waiter] = []
+        mutating func takeWaiters(of units: [UnitName], andEvents: Bool) -> [Promise<Void>] {
+            var woken: [Promise<Void>] = []
             for unit in units {
-                if let waiters = unitWaiters.removeValue(forKey: unit) { woken += waiters.values }
+                if let waiters = unitWaiters.removeValue(forKey: unit) { woken += waiters }
             }
             if andEvents {
-                woken += eventWaiters.values
+                woken += eventWaiters
                 eventWaiters.removeAll()
             }
             return woken
@@ -107,14 +105,14 @@ public final class UnitStore: Sendable {
     /// Waits until the unit's report differs from the one with this revision.
     func changed(_ unit: String, since revision: UInt64) async throws {
         let name = UnitName(unit)
-        try await wait { state, id, waiter in
-            guard state.graph.revision(name) == revision else { return false }
-            state.unitWaiters[name, default: [:]][id] = waiter
-            return true
-        } cancel: { state, id in
-            let waiter = state.unitWaiters[name]?.removeValue(forKey: id)
+        let change = Promise<Void>()
+        state.withLock { state in
+            guard state.graph.revision(name) == revision else { return _ = change.fulfill() }
+            state.unitWaiters[name, default: []].append(change)
+        }
+        try await wait(for: change) { state in
+            state.unitWaiters[name]?.removeAll { $0 === change }
             if state.unitWaiters[name]?.isEmpty == true { state.unitWaiters[name] = nil }
-            return waiter
         }
     }
 
@@ -126,13 +124,12 @@ public final class UnitStore: Sendable {
 
     /// Waits until there is an event with this number.
     func happened(_ number: Int) async throws {
-        try await wait { state, id, waiter in
-            guard state.events.next <= number else { return false }
-            state.eventWaiters[id] = waiter
-            return true
-        } cancel: { state, id in
-            state.eventWaiters.removeValue(forKey: id)
+        let event = Promise<Void>()
+        state.withLock { state in
+            guard state.events.next <= number else { return _ = event.fulfill() }
+            state.eventWaiters.append(event)
         }
+        try await wait(for: event) { $0.eventWaiters.removeAll { $0 === event } }
     }
 
     /// Changes the graph and wakes the tasks that wait for the change.
@@ -141,34 +138,22 @@ public final class UnitStore: Sendable {
     ) throws(UnitError) {
         let name = UnitName(unit)
         let at = now()
-        let woken = try state.withLock { state throws(UnitError) -> [Waiter] in
+        let woken = try state.withLock { state throws(UnitError) -> [Promise<Void>] in
             let event = try body(&state.graph, name)
             if let event { state.events.append(UnitEvent(unit: unit, status: event.rawValue, at: at)) }
             if state.unitWaiters.isEmpty { return state.takeWaiters(of: [], andEvents: event != nil) }
             return state.takeWaiters(of: [name] + state.graph.dependents(name), andEvents: event != nil)
         }
-        for waiter in woken { waiter.resume() }
+        for waiter in woken { waiter.fulfill() }
     }
 
-    private func wait(
-        _ enlist: @Sendable (inout State, UInt64, Waiter) -> Bool,
-        cancel: @escaping @Sendable (inout State, UInt64) -> Waiter?
-    ) async throws {
-        let id = state.withLock { state -> UInt64 in
-            state.nextWaiter += 1
-            return state.nextWaiter
-        }
-        try await withTaskCancellationHandler {
-            try await withCheckedThrowingContinuation { waiter in
-                let enlisted = state.withLock { state in
-                    // Checked under the lock: an earlier cancellation found no task to wake.
-                    !Task.isCancelled && enlist(&state, id, waiter)
-                }
-                if !enlisted { waiter.resume() }
-            }
-            try Task.checkCancellation()
-        } onCancel: {
-            state.withLock { cancel(&$0, id) }?.resume(throwing: CancellationError())
+    /// - Parameter forget: takes the promise back when the calling task is cancelled.
+    private func wait(for promise: Promise<Void>, forget: (inout State) -> Void) async throws {
+        do {
+            try await promise.valueUnlessCancelled()
+        } catch {
+            state.withLock { forget(&$0) }
+            throw error
         }
     }
 }

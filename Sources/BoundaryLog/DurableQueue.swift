@@ -25,15 +25,15 @@ public final class DurableQueue: Sendable {
         var nextReader: UInt64 = 0
         /// Batches taken in so far.
         var taken = 0
-        var drainWaiters: [UInt64: (mark: Int, continuation: CheckedContinuation<Void, Never>)] = [:]
-        var nextWaiter: UInt64 = 0
+        var drainWaiters: [(mark: Int, drained: Promise<Void>)] = []
         var thread = Thread.working
         /// Since when something is staged and nothing of it was written.
         var stagedSince: Duration?
         var closing = false
         var closed = false
-        var closeWaiters: [CheckedContinuation<Void, Never>] = []
-        /// Batches that were not on disk when the queue was closed.
+        /// Fulfilled once the queue is closed.
+        let ended = Promise<Void>()
+        /// Batches that were not on disk at the end.
         var lost = 0
         var status = Status()
 
@@ -49,17 +49,17 @@ public final class DurableQueue: Sendable {
         /// - Returns: all waiters, to be resumed outside of the lock.
         mutating func end() -> Waiting {
             closed = true
-            defer { (reader, drainWaiters, closeWaiters) = (nil, [:], []) }
-            return Waiting(reader: reader, others: drainWaiters.values.map(\.continuation) + closeWaiters)
+            defer { (reader, drainWaiters) = (nil, []) }
+            return Waiting(reader: reader, others: drainWaiters.map(\.drained) + [ended])
         }
 
         struct Waiting: Sendable {
             var reader: Reader?
-            var others: [CheckedContinuation<Void, Never>]
+            var others: [Promise<Void>]
 
             func resume() {
                 reader?.continuation.resume(returning: [])
-                for other in others { other.resume() }
+                for other in others { other.fulfill() }
             }
         }
 
@@ -227,22 +227,17 @@ public final class DurableQueue: Sendable {
     /// Returns when all batches up to the mark (without one: up to this call) are forwarded or dropped, or the task is
     /// cancelled. Later batches are not waited for: they may never stop coming.
     public func drained(through mark: Int? = nil) async {
-        let (id, mark) = state.withLock { state in
-            state.nextWaiter += 1
-            return (state.nextWaiter, mark ?? state.taken)
-        }
-        await withTaskCancellationHandler {
-            await withCheckedContinuation { continuation in
-                let done = state.withLock { state in
-                    if state.isDone(mark) || state.closed || Task.isCancelled { return true }
-                    state.drainWaiters[id] = (mark, continuation)
-                    return false
-                }
-                if done { continuation.resume() }
+        let drained = Promise<Void>()
+        state.withLock { state in
+            let mark = mark ?? state.taken
+            if state.isDone(mark) || state.closed {
+                drained.fulfill()
+            } else {
+                state.drainWaiters.append((mark, drained))
             }
-        } onCancel: {
-            state.withLock { $0.drainWaiters.removeValue(forKey: id) }?.continuation.resume()
         }
+        await drained.value(ifCancelled: ())
+        state.withLock { $0.drainWaiters.removeAll { $0.drained === drained } }
     }
 
     /// Writes the staged batches and closes the file; batches on disk stay there. Takes no further batches. When the
@@ -269,19 +264,18 @@ public final class DurableQueue: Sendable {
     }
 
     private func closed() async {
-        await withCheckedContinuation { continuation in
-            let done = state.withLock { state in
-                if state.closed { return true }
-                state.closing = true
-                if state.thread == .absent, state.isEmpty {
-                    (state.closed, state.thread) = (true, .working)
-                    return true
-                }
-                state.closeWaiters.append(continuation)
-                return false
+        let ended = state.withLock { state -> Promise<Void>? in
+            if state.closed { return nil }
+            state.closing = true
+            if state.thread == .absent, state.isEmpty {
+                (state.closed, state.thread) = (true, .working)
+                return nil
             }
-            if done { continuation.resume() } else { wakeThread() }
+            return state.ended
         }
+        guard let ended else { return }
+        wakeThread()
+        await ended.valueIgnoringCancellation
     }
 
     /// Closes the queue without its thread, which may be blocked in a call to the disk for ever.

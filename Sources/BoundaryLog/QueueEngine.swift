@@ -199,14 +199,11 @@ struct QueueEngine {
         let dropped = queue.withState { state in
             state.status.oldest = oldest
             state.status.trouble = trouble
-            var waiters: [CheckedContinuation<Void, Never>] = []
-            for (id, waiter) in state.drainWaiters where state.isDone(waiter.mark) {
-                state.drainWaiters[id] = nil
-                waiters.append(waiter.continuation)
-            }
+            let waiters = state.drainWaiters.filter { state.isDone($0.mark) }.map(\.drained)
+            state.drainWaiters = state.drainWaiters.filter { !state.isDone($0.mark) }
             return (count: state.status.dropped, waiters: waiters)
         }
-        for waiter in dropped.waiters { waiter.resume() }
+        for waiter in dropped.waiters { waiter.fulfill() }
         let now = clock.now()
         // Full when the largest batch would not fit.
         let isFull =

@@ -2,7 +2,6 @@ import AgentCore
 import DRPC
 import Glibc
 import SwiftProtobuf
-import Synchronization
 
 /// What the control plane has seen: every call and every connection, the last of each kind with
 /// complete counts (``SimulatorLimits/callsKept``, ``SimulatorLimits/callBytesKept``).
@@ -19,13 +18,7 @@ package final class Recorder: Sendable {
         package init() {}
     }
 
-    private struct State {
-        var recording = Recording()
-        var waiters: [UInt64: CheckedContinuation<Void, any Error>] = [:]
-        var nextWaiter: UInt64 = 0
-    }
-
-    private let state = Mutex(State())
+    private let state = Watched(Recording())
     private let configuration: Configuration
     private let clock: AgentClock
     private let wallTime: @Sendable () -> Duration
@@ -55,7 +48,7 @@ package final class Recorder: Sendable {
     }
 
     /// Everything recorded so far.
-    package var recording: Recording { state.withLock { $0.recording } }
+    package var recording: Recording { state.value }
 
     /// Calls received of an rpc, those that are not kept any more too.
     package func count<Request, Response>(_ method: Method<Request, Response>) -> Int {
@@ -92,15 +85,11 @@ package final class Recorder: Sendable {
     }
 
     private func record(_ body: (inout Recording, UInt64) -> RecordedEvent) {
-        let due = state.withLock { state in
-            state.recording.lastNumber += 1
-            let event = body(&state.recording, state.recording.lastNumber)
+        state.update { recording in
+            recording.lastNumber += 1
+            let event = body(&recording, recording.lastNumber)
             onEvent?(event)
-            let due = state.waiters.values
-            state.waiters = [:]
-            return due
         }
-        for waiter in due { waiter.resume() }
     }
 
     /// Returns the recording once the condition holds for it; looked at after each record, and by no
@@ -112,43 +101,14 @@ package final class Recorder: Sendable {
         _ what: String, within limit: Duration = .seconds(60),
         until condition: @escaping @Sendable (Recording) throws -> Bool
     ) async throws -> Recording {
-        try await withThrowingTaskGroup(of: Recording?.self) { group in
-            group.addTask { [self] in
-                while true {
-                    let recording = recording
-                    if try condition(recording) { return recording }
-                    try await change(after: recording.lastNumber)
-                }
+        try await withTimeLimit(
+            limit, clock, SimulatorError(.timeout, "not within \(limit): \(what); seen: \(recording.summary)")
+        ) { [self] in
+            while true {
+                let recording = recording
+                if try condition(recording) { return recording }
+                _ = try await state.first { $0.lastNumber != recording.lastNumber ? true : nil }
             }
-            group.addTask { [clock] in
-                try await clock.sleep(limit)
-                return nil
-            }
-            defer { group.cancelAll() }
-            if let result = try await group.next(), let recording = result { return recording }
-            throw SimulatorError(.timeout, "not within \(limit): \(what); seen: \(recording.summary)")
-        }
-    }
-
-    private func change(after number: UInt64) async throws {
-        let id = state.withLock { state in
-            state.nextWaiter += 1
-            return state.nextWaiter
-        }
-        try await withTaskCancellationHandler {
-            try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Void, any Error>) in
-                let result = state.withLock { state -> Result<Void, any Error>? in
-                    // Looked at under the lock: a cancellation that came before found no waiter to wake.
-                    if Task.isCancelled { return .failure(CancellationError()) }
-                    if state.recording.lastNumber != number { return .success(()) }
-                    state.waiters[id] = continuation
-                    return nil
-                }
-                if let result { continuation.resume(with: result) }
-            }
-        } onCancel: {
-            let waiter = state.withLock { $0.waiters.removeValue(forKey: id) }
-            waiter?.resume(throwing: CancellationError())
         }
     }
 }

@@ -1,7 +1,7 @@
+import AgentCore
 import AsyncHTTPClient
 import NIOCore
 import NIOHTTP1
-import Synchronization
 
 /// One request and its answer, which a task reads as it comes.
 ///
@@ -17,19 +17,17 @@ final class HTTPExchange: HTTPClientResponseDelegate {
         func next() async throws -> ByteBuffer? { try await exchange.chunk() }
     }
 
-    private struct State {
+    private typealias Chunk = (bytes: ByteBuffer, taken: EventLoopPromise<Void>)
+
+    private struct State: Sendable {
         var head: HTTPResponseHead?
         /// At most one: the next is read when this one's promise is completed.
-        var chunk: (bytes: ByteBuffer, taken: EventLoopPromise<Void>)?
+        var chunk: Chunk?
         var end: Result<Void, any Error>?
-        /// Grows with each change of these.
-        var changes = 0
-        /// The reader, while it waits for a change.
-        var reader: CheckedContinuation<Void, Never>?
         var isAbandoned = false
     }
 
-    private let state = Mutex(State())
+    private let state = Watched(State())
 
     private init() {}
 
@@ -53,7 +51,7 @@ final class HTTPExchange: HTTPClientResponseDelegate {
     }
 
     private func abandon(_ task: HTTPClient.Task<Void>) {
-        let (ended, chunk) = state.withLock { state in
+        let (ended, chunk) = state.update { state in
             state.isAbandoned = true
             return (state.end != nil, state.chunk.take())
         }
@@ -64,64 +62,36 @@ final class HTTPExchange: HTTPClientResponseDelegate {
     // MARK: The reader
 
     private func head() async throws -> HTTPResponseHead {
-        try await first { state in
+        try await state.takeIgnoringCancellation { state -> Result<HTTPResponseHead, any Error>? in
             if let head = state.head { return .success(head) }
             switch state.end {
             case .failure(let error): return .failure(error)
             case .success: return .failure(HTTPClientError.remoteConnectionClosed)
             case nil: return nil
             }
-        }
+        }.get()
     }
 
     private func chunk() async throws -> ByteBuffer? {
-        let chunk: (bytes: ByteBuffer, taken: EventLoopPromise<Void>)? = try await first { state in
+        let chunk = try await state.takeIgnoringCancellation { state -> Result<Chunk?, any Error>? in
             if let chunk = state.chunk.take() { return .success(chunk) }
             return state.end.map { $0.map { nil } }
-        }
+        }.get()
         chunk?.taken.succeed()
         return chunk?.bytes
     }
 
-    /// Waits until `find` finds something.
-    private func first<T>(_ find: (inout State) -> Result<T, any Error>?) async throws -> T {
-        while true {
-            var found: Result<T, any Error>?
-            let seen = state.withLock { state in
-                found = find(&state)
-                return state.changes
-            }
-            if let found { return try found.get() }
-            await withCheckedContinuation { continuation in
-                let isStale = state.withLock { state in
-                    guard state.changes == seen else { return true }
-                    state.reader = continuation
-                    return false
-                }
-                if isStale { continuation.resume() }
-            }
-        }
-    }
-
     // MARK: The client, on its event loop
 
-    private func tell(_ change: (inout State) -> Void) {
-        state.withLock { state in
-            change(&state)
-            state.changes += 1
-            return state.reader.take()
-        }?.resume()
-    }
-
     func didReceiveHead(task: HTTPClient.Task<Void>, _ head: HTTPResponseHead) -> EventLoopFuture<Void> {
-        tell { $0.head = head }
+        state.update { $0.head = head }
         return task.eventLoop.makeSucceededVoidFuture()
     }
 
     func didReceiveBodyPart(task: HTTPClient.Task<Void>, _ buffer: ByteBuffer) -> EventLoopFuture<Void> {
         let taken = task.eventLoop.makePromise(of: Void.self)
         var isAbandoned = false
-        tell { state in
+        state.update { state in
             isAbandoned = state.isAbandoned
             if !isAbandoned { state.chunk = (buffer, taken) }
         }
@@ -129,7 +99,7 @@ final class HTTPExchange: HTTPClientResponseDelegate {
         return taken.futureResult
     }
 
-    func didReceiveError(task: HTTPClient.Task<Void>, _ error: any Error) { tell { $0.end = .failure(error) } }
+    func didReceiveError(task: HTTPClient.Task<Void>, _ error: any Error) { state.update { $0.end = .failure(error) } }
 
-    func didFinishRequest(task: HTTPClient.Task<Void>) { tell { $0.end = .success(()) } }
+    func didFinishRequest(task: HTTPClient.Task<Void>) { state.update { $0.end = .success(()) } }
 }

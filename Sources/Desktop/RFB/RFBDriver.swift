@@ -129,7 +129,7 @@ private final class RFBThread {
     }
 
     func run(_ endpoint: RFBEndpoint, _ connected: (Result<Void, any Error>) -> Void) {
-        defer { inbox.over() }
+        defer { inbox.finish() }
         wd_block_sigpipe()
         let actions: RFBActions
         do {

@@ -1,3 +1,4 @@
+import AgentCore
 import CPlatform
 import DequeModule
 import Glibc
@@ -39,14 +40,13 @@ final class RFBInbox: Sendable {
         var isClosing = false
         /// Set once the thread has ended the connection.
         var end: DesktopError?
-        var isOver = false
-        var endWaiters: [CheckedContinuation<Void, Never>] = []
         var size: DesktopSize
         var positionIsUncertain = true
         var sawViewer = false
     }
 
     private let state: Mutex<State>
+    private let over = Promise<Void>()
     /// An eventfd.
     let wakeDescriptor: CInt
 
@@ -137,15 +137,7 @@ final class RFBInbox: Sendable {
     func close() { state.withLock { $0.isClosing = true }; wake() }
 
     /// Returns when the thread has ended.
-    func ended() async {
-        await withCheckedContinuation { continuation in
-            let over = state.withLock { state in
-                if !state.isOver { state.endWaiters.append(continuation) }
-                return state.isOver
-            }
-            if over { continuation.resume() }
-        }
-    }
+    func ended() async { await over.valueIgnoringCancellation }
 
     func viewerMovedPointer() {
         state.withLock { state in
@@ -229,14 +221,7 @@ final class RFBInbox: Sendable {
     }
 
     /// The thread's last call.
-    func over() {
-        let waiters = state.withLock { state in
-            state.isOver = true
-            defer { state.endWaiters = [] }
-            return state.endWaiters
-        }
-        for waiter in waiters { waiter.resume() }
-    }
+    func finish() { over.fulfill() }
 
     static let closed = DesktopError(.connectionLost, "The connection to the desktop was closed.")
     private static let released = DesktopError(

@@ -48,9 +48,8 @@ final class ScreenRecording: Sendable {
         var failure: DesktopError?
         var video: RecordedVideo?
         var timer: Task<Void, Never>?
-        var starters: [CheckedContinuation<Void, any Error>] = []
-        var results: [CheckedContinuation<RecordedVideo?, any Error>] = []
-        var watchers: [CheckedContinuation<Void, Never>] = []
+        /// Of callers that wait for the end: a video is not kept open for later ones.
+        var results: [Promise<Result<RecordedVideo?, any Error>>] = []
     }
 
     let id: UUID
@@ -58,6 +57,8 @@ final class ScreenRecording: Sendable {
     let context: Context
     private let onEnd: @Sendable (ScreenRecording, Ended) -> Void
     let state = Mutex(State())
+    private let begun = Promise<Result<Void, any Error>>()
+    private let ended = Promise<Void>()
     var limits: RecordingLimits { context.configuration.limits }
 
     /// - Parameter onEnd: called once, before the waiters are resumed.
@@ -98,18 +99,15 @@ final class ScreenRecording: Sendable {
     /// Returns when the first frame is written, immediately when it was written before.
     /// - Throws: ``DesktopError`` when it could not begin.
     func ready() async throws {
-        try await withCheckedThrowingContinuation { continuation in
-            let known: Result<Void, any Error>? = state.withLock { state in
-                switch state.machine.phase {
-                case .waiting, .launching, .starting:
-                    state.starters.append(continuation)
-                    return nil
-                case .over(.failed): return .failure(Self.startFailure(state))
-                case .running, .stopping, .checking, .over: return .success(())
-                }
+        let known: Result<Void, any Error>? = state.withLock { state in
+            switch state.machine.phase {
+            case .waiting, .launching, .starting: nil
+            case .over(.failed): .failure(Self.startFailure(state))
+            case .running, .stopping, .checking, .over: .success(())
             }
-            if let known { continuation.resume(with: known) }
         }
+        if let known { return try known.get() }
+        try await begun.valueIgnoringCancellation.get()
     }
 
     /// Stops it; ``result()`` and ``over()`` wait for the end.
@@ -128,31 +126,18 @@ final class ScreenRecording: Sendable {
     func giveUp() { perform(state.withLock { $0.machine.giveUp() }) }
 
     /// Returns when it is over.
-    func over() async {
-        await withCheckedContinuation { continuation in
-            let isOver = state.withLock { state in
-                if !state.machine.isOver { state.watchers.append(continuation) }
-                return state.machine.isOver
-            }
-            if isOver { continuation.resume() }
-        }
-    }
+    func over() async { await ended.valueIgnoringCancellation }
 
     /// What was recorded, once it is over.
     /// - Throws: ``DesktopError``: `.failed` when it cannot be used, `.notFound` when it never began.
     func result() async throws -> RecordedVideo {
         // A caller that waited for the end gets the video that was checked; a later one opens it again.
-        let video: RecordedVideo? = try await withCheckedThrowingContinuation { continuation in
-            let known: Result<RecordedVideo?, any Error>? = state.withLock { state in
-                guard case .over(let end) = state.machine.phase else {
-                    state.results.append(continuation)
-                    return nil
-                }
-                return Self.error(of: end).map { .failure($0) } ?? .success(nil)
-            }
-            if let known { continuation.resume(with: known) }
+        let result = Promise<Result<RecordedVideo?, any Error>>()
+        state.withLock { state in
+            guard case .over(let end) = state.machine.phase else { return state.results.append(result) }
+            result.fulfill(Self.error(of: end).map { .failure($0) } ?? .success(nil))
         }
-        if let video { return video }
+        if let video = try await result.valueIgnoringCancellation.get() { return video }
         do {
             return try await context.pool.run { [files] in try files.open() }
         } catch let error as CoreError where error.code == .system(ENOENT) {
@@ -201,30 +186,29 @@ final class ScreenRecording: Sendable {
     }
 
     private func end(_ end: RecordingMachine.End) {
-        let (starters, results, watchers, video, failure, ended) = state.withLock { state in
+        let (results, video, failure, report) = state.withLock { state in
             defer {
                 state.timer?.cancel()
-                (state.timer, state.process, state.video) = (nil, nil, nil)
-                (state.starters, state.results, state.watchers) = ([], [], [])
+                (state.timer, state.process, state.video, state.results) = (nil, nil, nil, [])
             }
             let bytes = state.video.map { $0.videoBytes + $0.thumbnailBytes } ?? 0
             return (
-                state.starters, state.results, state.watchers, state.video, Self.startFailure(state),
+                state.results, state.video, Self.startFailure(state),
                 Ended(
                     end: end, bytes: bytes, byItself: state.machine.endedByItself, cause: state.cause,
                     failure: end == .failed ? Self.startFailure(state) : nil)
             )
         }
-        onEnd(self, ended)
-        for starter in starters { starter.resume(throwing: failure) }
-        for waiter in results {
+        onEnd(self, report)
+        begun.fulfill(.failure(failure))
+        for result in results {
             if let video, end == .finished {
-                waiter.resume(returning: video)
+                result.fulfill(.success(video))
             } else {
-                waiter.resume(throwing: Self.error(of: end) ?? DesktopError(.notFound, Self.notFound))
+                result.fulfill(.failure(Self.error(of: end) ?? DesktopError(.notFound, Self.notFound)))
             }
         }
-        for watcher in watchers { watcher.resume() }
+        ended.fulfill()
     }
 
     // MARK: What the machine asks for
@@ -234,12 +218,11 @@ final class ScreenRecording: Sendable {
         case .none: break
         case .launch(let number): launch(number)
         case .ready:
-            let starters = state.withLock { state in
+            state.withLock { state in
                 state.timer?.cancel()
-                defer { (state.timer, state.starters) = (nil, []) }
-                return state.starters
+                state.timer = nil
             }
-            for starter in starters { starter.resume() }
+            begun.fulfill(.success(()))
         case .interrupt:
             // To the leader only, which stops its children itself: a second SIGINT would make ffmpeg exit before it
             // has written the index.

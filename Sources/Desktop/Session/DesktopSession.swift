@@ -47,13 +47,22 @@ public final class DesktopSession: DesktopProvider {
     /// Connects to a VNC server.
     public typealias DriverFactory = @Sendable (Connection) async throws -> any DesktopDriver
 
+    private typealias StartOutcome = Promise<Result<LiveDesktop, any Error>>
+
     private struct State {
         var machine = SessionMachine()
         var live: LiveDesktop?
         /// What they left is removed by the next start.
         var deadDesktops: [LiveDesktop] = []
         var next = 0
-        var waiters: [Int: CheckedContinuation<LiveDesktop, any Error>] = [:]
+        /// The outcome for the waiters that came since the last one was fulfilled.
+        var outcome = StartOutcome()
+
+        mutating func takeOutcome() -> StartOutcome {
+            defer { outcome = StartOutcome() }
+            return outcome
+        }
+
         var start: Task<Void, Never>?
         var lastFailure: String?
         /// The generation of the last start whose failure was reported to its waiters.
@@ -153,29 +162,15 @@ public final class DesktopSession: DesktopProvider {
     /// Waits for the start under way, which goes on when the waiting task is cancelled.
     /// - Returns: nil when no start is under way any more, so that the caller has to look again.
     private func waitForStart() async throws -> LiveDesktop? {
-        let id = state.withLock { state in
-            state.next += 1
-            return state.next
+        let outcome = try state.withLock { state -> StartOutcome? in
+            if state.machine.isStopping { throw Self.shuttingDown }
+            guard case .starting = state.machine.phase else { return nil }
+            return state.outcome
         }
-        return try await withTaskCancellationHandler {
-            do {
-                return try await withCheckedThrowingContinuation {
-                    (continuation: CheckedContinuation<LiveDesktop, any Error>) in
-                    let outcome: Result<LiveDesktop, any Error>? = state.withLock { state in
-                        if Task.isCancelled { return .failure(CancellationError()) }
-                        if state.machine.isStopping { return .failure(Self.shuttingDown) }
-                        guard case .starting = state.machine.phase else { return .failure(StartIsOver()) }
-                        state.waiters[id] = continuation
-                        return nil
-                    }
-                    if let outcome { continuation.resume(with: outcome) }
-                }
-            } catch is StartIsOver {
-                return nil
-            }
-        } onCancel: {
-            let waiter = state.withLock { $0.waiters.removeValue(forKey: id) }
-            waiter?.resume(throwing: CancellationError())
+        do {
+            return try await outcome?.valueUnlessCancelled().get()
+        } catch is StartIsOver {
+            return nil
         }
     }
 
@@ -218,36 +213,32 @@ public final class DesktopSession: DesktopProvider {
     /// Reports to the waiters why the start failed, once, while what it left is removed. Later callers wait for the
     /// next start.
     private func reportFailure(_ generation: Int, _ error: any Error, after time: Duration) {
-        let waiters = state.withLock { state -> [CheckedContinuation<LiveDesktop, any Error>]? in
-            guard case .starting(generation) = state.machine.phase, state.reportedFailure < generation else {
-                return nil
-            }
+        let outcome = state.withLock { state -> StartOutcome? in
+            guard case .starting(generation) = state.machine.phase, state.reportedFailure < generation else { return nil }
             state.reportedFailure = generation
             state.lastFailure = Self.text(error)
-            defer { state.waiters = [:] }
-            return Array(state.waiters.values)
+            return state.takeOutcome()
         }
-        guard let waiters else { return }
+        guard let outcome else { return }
         if (error as? DesktopError)?.code != .shuttingDown {
             metrics.started(.failed, after: time)
             log(failure: error)
         }
-        for waiter in waiters { waiter.resume(throwing: error) }
+        outcome.fulfill(.failure(error))
     }
 
     /// - Parameter live: nil for a start that failed.
     private func finish(_ generation: Int, _ live: LiveDesktop?) async {
-        let (waiters, isWanted) = state.withLock { state -> ([CheckedContinuation<LiveDesktop, any Error>], Bool) in
-            defer { state.waiters = [:] }
-            let waiters = Array(state.waiters.values)
+        let (outcome, isWanted) = state.withLock { state -> (StartOutcome, Bool) in
+            let outcome = state.takeOutcome()
             guard let live else {
                 state.machine.failed(generation)
-                return (waiters, false)
+                return (outcome, false)
             }
-            guard state.machine.started(generation) else { return (waiters, false) }
+            guard state.machine.started(generation) else { return (outcome, false) }
             state.live = live
             state.lastFailure = nil
-            return (waiters, true)
+            return (outcome, true)
         }
         if let live, !isWanted { await cleaner.stop(live) }
         let result: Result<LiveDesktop, any Error> =
@@ -257,7 +248,7 @@ public final class DesktopSession: DesktopProvider {
             // They came after the failure was reported.
             case (nil, _): .failure(StartIsOver())
             }
-        for waiter in waiters { waiter.resume(with: result) }
+        outcome.fulfill(result)
     }
 
     /// Marks the desktop as unusable; the next use cleans up and starts another.
@@ -329,13 +320,13 @@ public final class DesktopSession: DesktopProvider {
     public func beginShutdown() { _ = refuseAll() }
 
     private func refuseAll() -> LiveDesktop? {
-        let (waiters, handlers, start, live) = state.withLock { state in
+        let (outcome, handlers, start, live) = state.withLock { state in
             _ = state.machine.shutdown()
-            defer { (state.waiters, state.onShutdown) = ([:], [:]) }
-            return (Array(state.waiters.values), Array(state.onShutdown.values), state.start, state.live)
+            defer { state.onShutdown = [:] }
+            return (state.takeOutcome(), Array(state.onShutdown.values), state.start, state.live)
         }
         start?.cancel()
-        for waiter in waiters { waiter.resume(throwing: Self.shuttingDown) }
+        outcome.fulfill(.failure(Self.shuttingDown))
         for handler in handlers { handler() }
         return live
     }

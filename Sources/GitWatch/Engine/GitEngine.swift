@@ -238,16 +238,15 @@ final class GitEngine {
             endBy = by
             if now < by { return false }
         }
-        let waiters: [CheckedContinuation<Void, Never>]? = owner.inbox.withLock { inbox in
-            guard inbox.events.isEmpty || stopping else { return nil }
+        let isOver = owner.inbox.withLock { inbox in
+            guard inbox.events.isEmpty || stopping else { return false }
             inbox.running = false
             inbox.events = []
-            defer { inbox.stopWaiters = [] }
-            return inbox.stopWaiters
+            return true
         }
-        guard let waiters else { return false }
+        guard isOver else { return false }
         watches.close()
-        for waiter in waiters { waiter.resume() }
+        if stopping { owner.threadEnded.fulfill() }
         return true
     }
 }

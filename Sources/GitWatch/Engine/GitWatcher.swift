@@ -6,8 +6,8 @@ import Logging
 import ServiceLifecycle
 import Synchronization
 
-/// The git watcher: remembers which paths the chats touched, and while somebody is connected runs one thread
-/// for file events and the worker. With nobody connected for a minute nothing is left of it but the paths.
+/// The git watcher: remembers which paths the chats touched, and while a client is connected runs one thread
+/// for file events and the worker. With no client connected for a minute nothing is left of it but the paths.
 public final class GitWatcher: PathStore, Service {
     public struct Configuration: Sendable {
         /// Starts the worker: the executable and its hidden command.
@@ -26,7 +26,7 @@ public final class GitWatcher: PathStore, Service {
             idleTime: Duration = GitWatchLimits.idleTime,
             wallSeconds: @escaping @Sendable () -> Int64 = { Int64(Glibc.time(nil)) }
         ) {
-            // Nobody would read the report of a crash, and until it is made nothing is scanned.
+            // No one reads the report of a crash, and until it is made nothing is scanned.
             let own = environment.merging(["SWIFT_BACKTRACE": "enable=no"]) { _, new in new }
             worker = Command(arguments: [executable, GitWorker.command], environment: own, workdir: "/")
             self.watchBudget = watchBudget
@@ -48,9 +48,8 @@ public final class GitWatcher: PathStore, Service {
         var events: [Event] = []
         var running = false
         var stopped = false
-        var stopWaiters: [CheckedContinuation<Void, Never>] = []
         var table = PathTable()
-        /// Sessions by chat, so that tool calls nobody watches cost nothing.
+        /// Sessions by chat, so that tool calls of chats without a client cost nothing.
         var watched: [UUID: Int] = [:]
         var sessions = 0
         /// Workers started so far.
@@ -75,6 +74,8 @@ public final class GitWatcher: PathStore, Service {
     let logger: Logger
     let wake: CInt
     let inbox = Mutex(Inbox())
+    /// The thread has ended after ``shutdown()``.
+    let threadEnded = Promise<Void>()
     let report = Mutex(Report())
     let scans: CounterFamily
     let crashes: CounterFamily
@@ -89,7 +90,7 @@ public final class GitWatcher: PathStore, Service {
         wake = wa_eventfd()
         scans = metrics.counter("agent_git_scans_total", help: "Scans of repositories.")
         crashes = metrics.counter(
-            "agent_git_worker_crashes_total", help: "Ends of the git worker that nobody asked for.")
+            "agent_git_worker_crashes_total", help: "Unexpected ends of the git worker.")
         health.register("git watch") { [weak self] in self?.problem() }
         func gauge(_ name: String, _ help: String, _ value: @escaping @Sendable (Report) -> Int) {
             metrics.gauge(name, help: help) { [weak self] in self.map { Double(value($0.report.withLock { $0 })) } }
@@ -186,7 +187,7 @@ public final class GitWatcher: PathStore, Service {
         }
     }
 
-    /// Changes the inbox and hands the event, if any, to the engine, whose thread is started when there is none.
+    /// Changes the inbox and passes the event, if any, to the engine, whose thread is started when there is none.
     private func post(_ body: (inout Inbox) -> Event?) {
         let start: Bool? = inbox.withLock { inbox in
             guard let event = body(&inbox) else { return nil }
@@ -217,15 +218,13 @@ public final class GitWatcher: PathStore, Service {
 
     /// Ends thread and worker; returns when both are gone.
     func shutdown() async {
-        await withCheckedContinuation { continuation in
-            let running = inbox.withLock { inbox in
-                inbox.stopped = true
-                guard inbox.running else { return false }
-                inbox.events.append(.stop)
-                inbox.stopWaiters.append(continuation)
-                return true
-            }
-            if running { wa_eventfd_signal(wake) } else { continuation.resume() }
+        let isRunning = inbox.withLock { inbox in
+            inbox.stopped = true
+            if inbox.running { inbox.events.append(.stop) }
+            return inbox.running
         }
+        guard isRunning else { return }
+        wa_eventfd_signal(wake)
+        await threadEnded.valueIgnoringCancellation
     }
 }

@@ -1,23 +1,22 @@
+import AgentCore
 import FoundationEssentials
-import Synchronization
 
 /// One connection's view: what it was sent and what waits for it. The engine offers, the connection's task
 /// takes; a slow client holds only the newest entry of each repository.
 package final class WatchSession: Sendable {
-    private struct State {
+    private struct State: Sendable {
         var waiting: [String: EncodedEntry] = [:]
         var errors: [String] = []
         var sent: [String: Int] = [:]
-        /// When the last scan was that nobody was told of, in seconds since 1970.
+        /// When the last scan was that the client has not heard of, in seconds since 1970.
         var scannedAt: Int64?
         var ended = false
-        var reader: CheckedContinuation<Void, Never>?
     }
 
     package let chat: UUID?
     private let heartbeat: Bool
     private let wallSeconds: @Sendable () -> Int64
-    private let state = Mutex(State())
+    private let state = Watched(State())
 
     package init(chat: UUID?, heartbeat: Bool, wallSeconds: @escaping @Sendable () -> Int64) {
         self.chat = chat
@@ -28,7 +27,7 @@ package final class WatchSession: Sendable {
     /// States of repositories after a scan, all in one message where that fits; none when the scan gave none.
     func offer(_ entries: [EncodedEntry]) {
         let now = wallSeconds()
-        wake { state in
+        state.update { state in
             for entry in entries {
                 let known = state.sent[entry.root]
                 // What was never shown need not be taken back.
@@ -40,19 +39,10 @@ package final class WatchSession: Sendable {
     }
 
     func fail(_ message: String) {
-        wake { if $0.errors.count < GitWatchLimits.waitingErrors { $0.errors.append(message) } }
+        state.update { if $0.errors.count < GitWatchLimits.waitingErrors { $0.errors.append(message) } }
     }
 
-    package func end() { wake { $0.ended = true } }
-
-    private func wake(_ body: (inout State) -> Void) {
-        let reader = state.withLock { state in
-            body(&state)
-            defer { state.reader = nil }
-            return state.reader
-        }
-        reader?.resume()
-    }
+    package func end() { state.update { $0.ended = true } }
 
     /// The next messages; nil when the session has ended. One task calls it.
     package func next() async -> [String]? {
@@ -60,19 +50,12 @@ package final class WatchSession: Sendable {
             let (messages, ended) = take()
             if ended { return nil }
             if !messages.isEmpty { return messages }
-            await withCheckedContinuation { continuation in
-                let ready = state.withLock { state in
-                    if state.ended || state.scannedAt != nil || !state.errors.isEmpty { return true }
-                    state.reader = continuation
-                    return false
-                }
-                if ready { continuation.resume() }
-            }
+            await state.waitIgnoringCancellation { $0.ended || $0.scannedAt != nil || !$0.errors.isEmpty }
         }
     }
 
     private func take() -> (messages: [String], ended: Bool) {
-        let (entries, errors, scannedAt, ended) = state.withLock { state in
+        let (entries, errors, scannedAt, ended) = state.update { state in
             let entries = state.waiting.values.filter { state.sent[$0.root] != $0.digest }
                 .sorted { $0.root < $1.root }
             for entry in entries { state.sent[entry.root] = entry.removed ? nil : entry.digest }

@@ -7,11 +7,10 @@ import Synchronization
 /// Takes a script's output from the reactor's thread to its log file and to the control plane's log, on
 /// a thread that may block. When the disk is behind, the gate is held, and the script waits.
 final class ScriptOutput: Sendable {
-    private struct State {
+    private struct State: Sendable {
         var pending: [(stream: CommandStream, bytes: [UInt8])] = []
         var pendingBytes = 0
         var draining = false
-        var idle: [CheckedContinuation<Void, Never>] = []
     }
 
     // The lock only proves to the compiler what `draining` sees to: one drain at a time. It is never
@@ -29,7 +28,7 @@ final class ScriptOutput: Sendable {
     private let executor: any TaskExecutor
     private let wallTime: @Sendable () -> WallTime
     private let logger: Logger
-    private let state = Mutex(State())
+    private let state = Watched(State())
     private let sink: Mutex<Sink>
 
     /// - Parameter pool: where files block.
@@ -60,7 +59,7 @@ final class ScriptOutput: Sendable {
 
     /// On the reactor's thread: only queues.
     func receive(_ stream: CommandStream, _ bytes: UnsafeRawBufferPointer) {
-        let start = state.withLock { state in
+        let start = state.update { state in
             state.pending.append((stream, [UInt8](bytes)))
             state.pendingBytes += bytes.count
             if state.pendingBytes >= ScriptLimits.scriptPendingBytes { gate.hold() }
@@ -73,14 +72,7 @@ final class ScriptOutput: Sendable {
     /// Returns once all that was received is in the file and in the store, unfinished lines too, and
     /// behind it lines of ours.
     func finish(_ notes: [(level: ScriptLogLine.Level, text: String)]) async {
-        await withCheckedContinuation { continuation in
-            let idle = state.withLock { state in
-                guard state.draining else { return true }
-                state.idle.append(continuation)
-                return false
-            }
-            if idle { continuation.resume() }
-        }
+        await state.waitIgnoringCancellation { !$0.draining }
         _ = try? await pool.runToEnd { [self] in
             sink.withLock { sink in
                 if let line = sink.stdout.finish() { append(.info, line) }
@@ -109,7 +101,7 @@ final class ScriptOutput: Sendable {
 
     /// - Returns: false when there was nothing left.
     private func drain() -> Bool {
-        let chunks = state.withLock { state in
+        let chunks = state.update { state in
             defer { (state.pending, state.pendingBytes) = ([], 0) }
             return state.pending
         }
@@ -128,23 +120,16 @@ final class ScriptOutput: Sendable {
     }
 
     private func settleIfEmpty() -> Bool {
-        let (isEmpty, waiters) = state.withLock { state -> (Bool, [CheckedContinuation<Void, Never>]) in
-            guard state.pending.isEmpty else { return (false, []) }
+        state.update { state in
+            guard state.pending.isEmpty else { return false }
             state.draining = false
-            defer { state.idle = [] }
-            return (true, state.idle)
+            return true
         }
-        for waiter in waiters { waiter.resume() }
-        return isEmpty
     }
 
     private func settle() {
-        let waiters = state.withLock { state in
-            defer { (state.pending, state.pendingBytes, state.draining, state.idle) = ([], 0, false, []) }
-            return state.idle
-        }
+        state.update { ($0.pending, $0.pendingBytes, $0.draining) = ([], 0, false) }
         gate.release()
-        for waiter in waiters { waiter.resume() }
     }
 
     private func append(_ level: ScriptLogLine.Level, _ text: String) {

@@ -39,18 +39,10 @@ package final class ScriptRunner: Sendable {
     private typealias Stage = Coder_Agent_V2_Timing.Stage
     private static let allStages: Set<Stage> = [.start, .stop, .cron]
 
-    private enum Start {
-        case none
-        case running([UInt64: CheckedContinuation<ScriptOutcome, any Error>])
-        case done(ScriptOutcome)
-    }
-
     private struct State {
         var scripts: [WorkspaceScript] = []
         var directory = ""
-        var start = Start.none
-        var nextWaiter: UInt64 = 0
-        var cancelledWaiters: Set<UInt64> = []
+        var hasStarted = false
         /// Start scripts that logins wait for and that have not ended.
         var blocking = 0
         var wantsCron = false
@@ -66,7 +58,8 @@ package final class ScriptRunner: Sendable {
         var nextRun = 0
         /// Runs under way; the command comes once it is started.
         var runs: [Int: (stage: Stage, command: (any RunningCommand)?)] = [:]
-        var idle: [CheckedContinuation<Void, Never>] = []
+        /// Fulfilled when no run is left.
+        var idle: [Promise<Void>] = []
     }
 
     private let configuration: Configuration
@@ -77,6 +70,7 @@ package final class ScriptRunner: Sendable {
     private let ran: CounterFamily
     private let skipped: CounterSeries
     private let state = Mutex(State())
+    private let startOutcome = Promise<ScriptOutcome>()
 
     package init(
         configuration: Configuration, context: ScriptContext, logs: LogStore, reports: ScriptReports,
@@ -121,9 +115,8 @@ package final class ScriptRunner: Sendable {
     /// - Throws: `CancellationError` when the caller is cancelled. The scripts go on.
     package func runStartScripts() async throws -> ScriptOutcome {
         let isFirst = state.withLock { state in
-            guard case .none = state.start else { return false }
-            state.start = .running([:])
-            return true
+            defer { state.hasStarted = true }
+            return !state.hasStarted
         }
         if isFirst {
             let scripts = state.withLock { state in
@@ -133,7 +126,7 @@ package final class ScriptRunner: Sendable {
             }
             Task(executorPreference: context.executor) { [self] in startEnded(await runAll(scripts, .start)) }
         }
-        return try await startOutcome()
+        return try await startOutcome.valueUnlessCancelled()
     }
 
     /// Whether logins are to wait: a start script with `start_blocks_login` has not ended.
@@ -170,14 +163,11 @@ package final class ScriptRunner: Sendable {
             guard (try? await context.clock.sleep(ScriptLimits.cancelGrace)) != nil else { return }
             signalAll(SIGKILL, stages)
         }
-        await withCheckedContinuation { continuation in
-            let isIdle = state.withLock { state in
-                if state.runs.isEmpty { return true }
-                state.idle.append(continuation)
-                return false
-            }
-            if isIdle { continuation.resume() }
+        let idle = Promise<Void>()
+        state.withLock { state in
+            if state.runs.isEmpty { idle.fulfill() } else { state.idle.append(idle) }
         }
+        await idle.valueIgnoringCancellation
         kill.cancel()
     }
 
@@ -229,14 +219,14 @@ package final class ScriptRunner: Sendable {
             ])
         reports.add(timing)
         ran.with(stage.label, timing.status.label).increment()
-        let idle = state.withLock { state -> [CheckedContinuation<Void, Never>] in
+        let idle = state.withLock { state -> [Promise<Void>] in
             state.runs[run] = nil
             if stage == .start, script.startBlocksLogin { state.blocking -= 1 }
             guard state.runs.isEmpty else { return [] }
             defer { state.idle = [] }
             return state.idle
         }
-        for waiter in idle { waiter.resume() }
+        for waiter in idle { waiter.fulfill() }
         return timing
     }
 
@@ -255,47 +245,8 @@ package final class ScriptRunner: Sendable {
     // MARK: The start's outcome
 
     private func startEnded(_ outcome: ScriptOutcome) {
-        let waiters = state.withLock { state -> [CheckedContinuation<ScriptOutcome, any Error>] in
-            guard case .running(let waiters) = state.start else { return [] }
-            state.start = .done(outcome)
-            state.blocking = 0
-            return Array(waiters.values)
-        }
-        for waiter in waiters { waiter.resume(returning: outcome) }
-    }
-
-    private func startOutcome() async throws -> ScriptOutcome {
-        let id = state.withLock { state in
-            state.nextWaiter += 1
-            return state.nextWaiter
-        }
-        return try await withTaskCancellationHandler {
-            try await withCheckedThrowingContinuation { continuation in
-                let known: Result<ScriptOutcome, any Error>? = state.withLock { state in
-                    if state.cancelledWaiters.remove(id) != nil { return .failure(CancellationError()) }
-                    switch state.start {
-                    case .done(let outcome): return .success(outcome)
-                    case .none: return .failure(CancellationError())
-                    case .running(var waiters):
-                        waiters[id] = continuation
-                        state.start = .running(waiters)
-                        return nil
-                    }
-                }
-                if let known { continuation.resume(with: known) }
-            }
-        } onCancel: {
-            let waiter = state.withLock { state -> CheckedContinuation<ScriptOutcome, any Error>? in
-                guard case .running(var waiters) = state.start else { return nil }
-                guard let waiter = waiters.removeValue(forKey: id) else {
-                    state.cancelledWaiters.insert(id)
-                    return nil
-                }
-                state.start = .running(waiters)
-                return waiter
-            }
-            waiter?.resume(throwing: CancellationError())
-        }
+        state.withLock { $0.blocking = 0 }
+        startOutcome.fulfill(outcome)
     }
 
     // MARK: Schedules
