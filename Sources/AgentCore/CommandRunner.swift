@@ -1,7 +1,7 @@
 import Synchronization
 
 /// Starts programs for capabilities that do not own the launcher: there is one launcher, in
-/// AgentProc, and the executable hands it to the others through this protocol.
+/// AgentProc, and the executable passes it to the others through this protocol.
 public protocol CommandRunner: Sendable {
     /// Starts a program in a session of its own, with stdin from /dev/null.
     ///
@@ -92,7 +92,7 @@ public protocol RunningCommand: Sendable {
     /// Returns when the leader has ended; its descendants may live on. Any number may wait.
     func exit() async -> CommandExit
 
-    /// Returns when both outputs are at their end: nobody holds them open any more, or
+    /// Returns when both outputs are at their end: no process holds them open any more, or
     /// ``abandonOutput()`` was called. Any number may wait.
     func outputEnd() async
 
@@ -104,8 +104,8 @@ public protocol RunningCommand: Sendable {
     /// ``signal(_:)``.
     func signalLeader(_ number: Int32)
 
-    /// Stops reading the outputs and closes them, which ``outputEnd()`` then tells. Who writes to
-    /// them afterwards gets SIGPIPE.
+    /// Stops reading the outputs and closes them, after which ``outputEnd()`` returns. A process that
+    /// writes to them afterwards gets SIGPIPE.
     func abandonOutput()
 }
 

@@ -1,5 +1,4 @@
 import CPlatform
-import FoundationEssentials
 import Glibc
 import Logging
 import Synchronization

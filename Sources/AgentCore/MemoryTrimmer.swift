@@ -45,7 +45,7 @@ public final class MemoryTrimmer: Sendable {
             if phase.compareExchange(expected: .active, desired: .armed, ordering: .relaxed).exchanged {
                 return arm(Self.rest)
             }
-            // From here on whoever does something arms anew.
+            // From here on the next activity arms it anew.
             if phase.compareExchange(expected: .armed, desired: .resting, ordering: .relaxed).exchanged {
                 release()
             } else {

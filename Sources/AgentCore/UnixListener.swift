@@ -8,7 +8,7 @@ import Glibc
 /// is never deleted; on ``remove()`` the file goes only if it is still ours.
 public struct UnixListener: Sendable {
     public let path: String
-    /// The listening descriptor, blocking and close-on-exec. Whoever serves it closes it.
+    /// The listening descriptor, blocking and close-on-exec. The server that gets it closes it.
     public let descriptor: CInt
     private let backlog: CInt
     private let file: FileIdentity
@@ -59,7 +59,7 @@ public struct UnixListener: Sendable {
 
     /// Keeps two daemons that start or stop at once from removing each other's socket between a look
     /// and a bind. On the directory, so that no lock file is left behind; given up after a moment,
-    /// because in /tmp anybody may hold it.
+    /// because in /tmp any user may hold it.
     /// - Returns: a descriptor to close, or -1.
     private static func lockDirectory(_ path: String) -> CInt {
         let descriptor = wa_open(path, O_RDONLY | O_DIRECTORY, 0)
@@ -136,8 +136,8 @@ public func sharingProblem(ofDirectory path: String) -> String? {
     return info.st_mode & 0o022 != 0 && info.st_mode & S_ISVTX == 0 ? "is writable by other users" : nil
 }
 
-/// Refuses a directory that somebody else could use against us: it must be a real directory, owned
-/// by this user (or root), and writable by nobody else. For default places below `/tmp`, whose
+/// Refuses a directory that another user could use against us: it must be a real directory, owned
+/// by this user (or root), and writable by no other. For default places below `/tmp`, whose
 /// names another user can guess and take first.
 public func requirePrivateDirectory(_ path: String) throws {
     var info = stat()

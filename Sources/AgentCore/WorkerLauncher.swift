@@ -1,5 +1,5 @@
 /// Starts helper processes that the daemon talks to over a socket. AgentProc implements it over the one
-/// launcher; the executable hands it to whoever needs a helper.
+/// launcher; the executable passes it to the capability that needs a helper.
 public protocol WorkerLauncher: Sendable {
     /// Starts a program with one end of a stream socket pair as its stdin and stdout, and stderr to
     /// nowhere. Blocks for as long as execve takes.
@@ -11,7 +11,7 @@ public protocol WorkerLauncher: Sendable {
 /// A started helper.
 public struct StartedWorker: Sendable {
     public var pid: Int32
-    /// Our end, not blocking; whoever started the helper closes it.
+    /// Our end, not blocking; the receiver closes it.
     public var socket: Int32
     /// Sends SIGKILL, unless the helper was reaped.
     public var kill: @Sendable () -> Void

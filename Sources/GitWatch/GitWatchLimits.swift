@@ -30,7 +30,7 @@ public enum GitWatchLimits {
     static let submodules = 200
     /// Submodules in one index; more fail the scan.
     static let listedLinks = 10_000
-    /// Repositories watched at once; paths in further ones are not followed, which the client is told.
+    /// Repositories watched at once; paths in further ones are not followed, and the client gets an error.
     static let repositories = 200
     /// Connections at once; the next gets 429.
     static let connections = 100

@@ -7,7 +7,7 @@ import Testing
 @Suite struct FilesTests {
     @Test func theWantedDirectoryIsUsedOnlyWhenItIsOne() throws {
         let directory = try TemporaryDirectory()
-        let (wanted, home) = ("\(directory.path)/wanted", "/home/of/somebody")
+        let (wanted, home) = ("\(directory.path)/wanted", "/home/of/user")
         func used(_ wanted: String?) -> [String?] {
             let (path, missing) = usableDirectory(wanted, home: home)
             return [path, missing]

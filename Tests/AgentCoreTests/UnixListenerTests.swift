@@ -44,7 +44,7 @@ import Testing
     /// Closes the socket of a path. Until other tests' children have executed, they hold it, too.
     private func abandon(_ listener: UnixListener) async throws {
         close(listener.descriptor)
-        try await eventually("nobody listens") { wa_unix_probe(listener.path) == -ECONNREFUSED }
+        try await eventually("no process listens") { wa_unix_probe(listener.path) == -ECONNREFUSED }
     }
 
     @Test func aStaleSocketIsReplaced() async throws {
@@ -91,7 +91,7 @@ import Testing
         #expect(throws: CoreError(.invalid, "")) { try UnixListener.bind(path: "relative") }
     }
 
-    /// Two daemons that start at once: one serves, the other is told, whoever is first.
+    /// Two daemons that start at once: one serves, the other gets an error, in whichever order.
     @Test func oneOfManyAtOnceWins() async throws {
         let directory = try TemporaryDirectory()
         let path = "\(directory.path)/s"

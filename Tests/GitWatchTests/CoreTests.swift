@@ -69,7 +69,7 @@ import Testing
         return stage
     }
 
-    /// What is known is offered; nobody looks again because of another connection.
+    /// What is known is offered; nothing is scanned again because of another connection.
     @Test func anotherConnectionCostsNoScan() async {
         let first = session()
         var stage = watching(first)
@@ -303,8 +303,8 @@ import Testing
         #expect(!stage.core.hanging(now: .seconds(333)).contains("/a"))
     }
 
-    /// A new connection does not wait for it, and is told.
-    @Test func newConnectionsAreToldOfAHang() async {
+    /// A new connection does not wait for it, and gets an error.
+    @Test func newConnectionsGetTheErrorOfAHang() async {
         var stage = hanging(session())
         stage.run(.seconds(121))
         let other = session()

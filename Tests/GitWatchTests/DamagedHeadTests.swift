@@ -5,7 +5,7 @@ import Testing
 
 @testable import GitWatch
 
-/// A HEAD that is no HEAD at the moment is being repaired by somebody: the repository stays watched, and the
+/// A HEAD that is no HEAD at the moment is being repaired by the user: the repository stays watched, and the
 /// next good state comes by itself.
 @Suite struct DamagedHeadTests {
     struct Damage: Sendable, CustomTestStringConvertible {

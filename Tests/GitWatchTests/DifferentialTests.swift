@@ -115,7 +115,7 @@ enum TestLibgit {
         #expect(access("\(scene.directory.path)/ran", F_OK) != 0, "a program of the submodule ran")
     }
 
-    /// Edits that the scanner is told of by name, against a scan of everything by git.
+    /// Edits whose names the scanner gets, against a scan of everything by git.
     @Test(arguments: 0..<20) func staysRightOverRandomEdits(_ part: Int) async throws {
         try await withTaskExecutorPreference(BlockingExecutor.shared) { try edit(part) }
     }

@@ -13,7 +13,7 @@ import Testing
         ".git/refs/replace/x", ".gitignore", ".gitattributes",
     ]
 
-    /// The client is told which file it is; the state before stays, and the next comes when it is mended.
+    /// The client gets an error with the file; the state before stays, and the next comes when it is mended.
     @Test(arguments: files) func aFIFOIsNotOpened(_ file: String) async throws {
         try await withTaskExecutorPreference(BlockingExecutor.shared) {
             let scene = try Scene("mk r; echo 1 > a; mkdir .git/refs/replace; ci")

@@ -36,7 +36,7 @@ struct RandomEdits {
         let name = "'\(path)'"
         let parent = path.lastIndex(of: "/").map { String(path[..<$0]) }
         let make = parent.map { "mkdir -p '\($0)' 2>/dev/null; " } ?? ""
-        // What appears with a directory is told by the directory's event.
+        // What appears with a directory comes with the directory's event.
         let top = path.split(separator: "/").first.map(String.init) ?? path
         let named = [Array(path.utf8)] + (parent == nil ? [] : [Array(top.utf8)])
         let quiet = " 2>/dev/null; true"

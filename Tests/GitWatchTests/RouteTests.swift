@@ -148,7 +148,7 @@ import Testing
     }
 
     /// In a user namespace, which has a limit of its own: the kernel refuses watches long before our budget
-    /// is used up, and nobody else suffers.
+    /// is used up, and no other client suffers.
     @Test(.enabled(if: RouteTests.mayUnshare, "user namespaces are not allowed here"))
     func theKernelRefusesWatches() async throws {
         try await withTaskExecutorPreference(Self.executor) {
@@ -199,9 +199,9 @@ import Testing
             try await eventually("the diff") { ProcFS.text(file).contains("\n-1\n+2\n") }
             #expect(ProcFS.text(file).hasPrefix("== \(scene.root) on main ("))
             #expect(ProcFS.runs(pid), "it goes on until it is ended")
-            let nobody = try CommandResult.ofAgent("git", "watch", "--http-socket", "/nonexistent", "/tmp")
-            #expect(nobody.code == 1)
-            #expect(nobody.errors.contains("cannot reach the agent at /nonexistent: No such file or directory"))
+            let refused = try CommandResult.ofAgent("git", "watch", "--http-socket", "/nonexistent", "/tmp")
+            #expect(refused.code == 1)
+            #expect(refused.errors.contains("cannot reach the agent at /nonexistent: No such file or directory"))
             #expect(try CommandResult.ofAgent("git", "watch", "--chat", "x").code == 2)
         }
     }

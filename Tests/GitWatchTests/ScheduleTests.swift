@@ -120,7 +120,7 @@ import Testing
         #expect(worker.deadline(now: .seconds(1)) == nil)
     }
 
-    @Test func nobodyIsBlamedForAKill() throws {
+    @Test func noRepositoryIsBlamedForAKill() throws {
         var worker = WorkerSupervisor()
         let aAdmitted = worker.admit(scan("/a"), now: .zero)
         let a = try #require(aAdmitted)

@@ -305,7 +305,7 @@ final class WatcherFixture: Sendable {
         await fixture.stop()
     }
 
-    @Test func anEmptyFileThroughALineEndFilterHurtsNobody() async throws {
+    @Test func anEmptyFileThroughALineEndFilterDoesNoHarm() async throws {
         let (scene, fixture, reader) = try await started(
             "mk r; echo '* text=auto eol=crlf' > .gitattributes; echo 1 > a; : > e; ci; git config core.autocrlf true; : > a; echo x > e"
         )

@@ -6,7 +6,7 @@ import Testing
 
 @testable import GitWatch
 
-/// The worker's end: by a fault of libgit2, and when nobody needs it any more.
+/// The worker's end: by a fault of libgit2, and when no client needs it any more.
 @Suite struct WorkerEndTests {
     /// Why libgit2 has a process of its own, and why it is never asked for the content of a work tree file.
     @Test(.enabled(if: LIBGIT2_VERSION.hasPrefix("1.5."))) func libgit2AbortsOverAnEmptyFile() async throws {

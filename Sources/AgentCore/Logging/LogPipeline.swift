@@ -4,7 +4,7 @@ import Logging
 import NIOCore
 import Synchronization
 
-/// Where the daemon's log goes. Lines are formatted by whoever logs and written by one thread, so
+/// Where the daemon's log goes. Lines are formatted by the thread that logs and written by one thread, so
 /// that a slow disk or a stopped terminal never holds up the daemon.
 public final class LogPipeline: Sendable {
     /// Bytes of lines that wait to be written; further lines are dropped, counted, and the count is

@@ -24,7 +24,7 @@ public final class MetricsRegistry: Sendable {
         family(name) { GaugeFamily(name: name, help: help, labels: labels) }
     }
 
-    /// A value that is read when somebody looks. `read` must not block; nil leaves it out. A later one of
+    /// A value that is read at each scrape. `read` must not block; nil leaves it out. A later one of
     /// the same name takes its place: what it reads may have been made anew.
     public func gauge(_ name: String, help: String, read: @escaping @Sendable () -> Double?) {
         families.withLock { known in

@@ -43,7 +43,7 @@ struct FileWatches {
     var count: Int { watches.count }
 
     /// Which directories have yet to be watched, now that these are to be. Those that are not wanted any more are
-    /// let go. The worker adds the watches, since a file system may hold up whoever names a directory on it.
+    /// let go. The worker adds the watches, since a file system may hold up the process that names a directory on it.
     /// - Parameters:
     ///   - adding: others stay watched.
     ///   - reserved: watches that the worker is adding now.

@@ -6,7 +6,7 @@ struct RepositoryMonitor: Equatable {
         case now
         /// The files changed.
         case changed([GitPath])
-        /// HEAD, index or rules changed, or nobody knows what.
+        /// HEAD, index or rules changed, or it is unknown what.
         case everything
     }
 
@@ -48,7 +48,7 @@ struct RepositoryMonitor: Equatable {
     mutating func trigger(_ trigger: Trigger, now: Duration) {
         var earliest = now
         switch trigger {
-        // Asked for by somebody who may know of changes that file events don't show.
+        // Asked for by a client that may know of changes that file events don't show.
         case .now: full = true
         case .changed(let changed):
             earliest = now + Self.debounce

@@ -89,7 +89,7 @@ extension WatchCore {
         "\(path): its repository was not found within \(times.resolve.components.seconds) s; its file system may hang"
     }
 
-    /// - Parameter text: what the clients are told, the first time.
+    /// - Parameter text: the error that the clients get, the first time.
     private mutating func hung(_ root: String, _ text: String, now: Duration) {
         guard let repository = repositories[root] else { return }
         let hang = Hang(after: repository.hang, times, now: now)
@@ -100,7 +100,7 @@ extension WatchCore {
         say(root, text)
     }
 
-    /// Tells those that watch a repository what is wrong with it, once.
+    /// Sends the clients that watch a repository what is wrong with it, once.
     private mutating func say(_ root: String, _ text: String) {
         guard repositories[root]?.saidErrors.insert(text).inserted == true else { return }
         actions.append(.log(text, root: root))
@@ -172,7 +172,7 @@ extension WatchCore {
             case .gone:
                 guard repositories[root]?.monitor.isTriggered == true else { return removed(root, now: now) }
                 // Something happened since this scan began, such as another repository put in its place, which
-                // nobody would look for once it is forgotten: the scan that is due tells.
+                // no scan would look for once it is forgotten: the scan that is due finds out.
                 repositories[root]?.monitor.finished()
                 return
             case .transient: repositories[root]?.monitor.failedInPassing(now: now)

@@ -18,7 +18,7 @@ final class CLIDiff {
     private var pieces: [[UInt8]?] = []
     private var heads: [Int: [UInt8]] = [:]
     private(set) var total = 0
-    /// Entries of binary files whose size nobody knows yet, with the id of the object to ask for.
+    /// Entries of binary files whose size is not known yet, with the id of the object to ask for.
     private(set) var unmeasured: [(Int, String)] = []
     private var line: [UInt8] = []
     private var lineOverflow = 0

@@ -62,7 +62,7 @@ enum Discovery {
     /// The work tree of a known root, fit to be scanned: git, which looks further up where it does not like
     /// what it finds, would take it for the same one, and nothing that it reads would hold it.
     /// - Throws: ``ScanError``: `.gone` when the root or its git directory is no more; `.transient` when what is
-    ///   there is no whole repository, which somebody may be repairing; `.failed` for a file of git's that is
+    ///   there is no whole repository, which the user may be repairing; `.failed` for a file of git's that is
     ///   something else.
     static func scannable(_ root: String) throws(ScanError) -> WorkTree {
         guard let git = gitDirectory(at: root) else {

@@ -2,12 +2,6 @@
 typealias GitPath = [UInt8]
 
 extension GitPath {
-    /// Whether the path is the directory or lies below it.
-    func isInside(_ directory: GitPath) -> Bool {
-        directory.isEmpty || self == directory
-            || (count > directory.count && self[directory.count] == UInt8(ascii: "/") && starts(with: directory))
-    }
-
     /// The directories above, outermost first: `a`, `a/b` of `a/b/c`.
     var parents: [GitPath] {
         indices.filter { self[$0] == UInt8(ascii: "/") }.map { Array(self[..<$0]) }

@@ -175,7 +175,6 @@ final class LibgitHandle {
     // MARK: Looking things up
 
     var indexCount: Int { api.git_index_entrycount(index) }
-    var isUnborn: Bool { headTree == nil }
 
     struct Entry: Equatable {
         var mode: UInt32

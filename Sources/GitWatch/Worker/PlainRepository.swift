@@ -62,7 +62,7 @@ final class PlainRepository {
     }
 
     /// Looks at the named files and directories again.
-    /// - Returns: false when only a scan of everything can tell.
+    /// - Returns: false when only a scan of everything can find out.
     func update(_ paths: [GitPath]) throws -> Bool {
         looked = [:]
         if untrackedLeftOut > 0 || untracked.count + paths.count >= GitWatchLimits.untrackedFiles { return false }
@@ -249,8 +249,8 @@ final class PlainRepository {
         return DiffText.Side(mode: mode, id: try git.hash(stored), content: .bytes(stored))
     }
 
-    /// A large file is not read. Whether it changed is told by its size, and where that is equal by the
-    /// index's memory of it: a file that was only touched is read in pieces.
+    /// A large file is not read. Whether it changed shows in its size or, where that is equal, in what the
+    /// index knows of it: a file that was only touched is read in pieces.
     private func large(
         _ path: GitPath, _ info: stat, _ mode: UInt32, _ attributes: LibgitHandle.Attributes,
         indexed: LibgitHandle.Entry?, committed: LibgitHandle.Entry?

@@ -7,7 +7,7 @@ struct ScanError: Error, Sendable, Equatable, CustomStringConvertible {
         case needsCLI
         /// Worth another try at once: a lock, a half-written index, a HEAD that is being repaired.
         case transient
-        /// The repository belongs to somebody else, or needs a git that is not there: said once.
+        /// The repository belongs to another user, or needs a git that is not there: said once.
         case refused
         /// Anything else.
         case failed

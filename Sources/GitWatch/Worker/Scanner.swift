@@ -65,7 +65,7 @@ final class Scanner: Sendable {
 
     init(_ out: WorkerOutput) { self.out = out }
 
-    /// Watches are added with this from now on; one for the life of the process.
+    /// Watches are added with this from now on; one for as long as the process runs.
     func useInotify(_ descriptor: CInt) { state.withLock { $0.inotify = descriptor } }
 
     /// Returns at once.
