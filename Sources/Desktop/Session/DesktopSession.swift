@@ -214,7 +214,9 @@ public final class DesktopSession: DesktopProvider {
     /// next start.
     private func reportFailure(_ generation: Int, _ error: any Error, after time: Duration) {
         let outcome = state.withLock { state -> StartOutcome? in
-            guard case .starting(generation) = state.machine.phase, state.reportedFailure < generation else { return nil }
+            guard case .starting(generation) = state.machine.phase, state.reportedFailure < generation else {
+                return nil
+            }
             state.reportedFailure = generation
             state.lastFailure = Self.text(error)
             return state.takeOutcome()
