@@ -150,7 +150,7 @@ import Testing
         let world = try SessionWorld(fault: "foreign", environment: ["PORTABLEDESKTOP_FOREIGN": precious.path])
         try await withWorld(world) { world in _ = try await world.session.desktop() }
         #expect(access(file, F_OK) == 0)
-        #expect(world.log.text.contains("is left alone"))
+        #expect(world.log.text.contains("will not be removed"))
     }
 
     private static func birth(_ path: String) throws -> Int {
