@@ -1,3 +1,4 @@
+import AgentCore
 import CDesktop
 import NIOCore
 
@@ -10,9 +11,8 @@ extension ActionResult {
         var buffer = ByteBufferAllocator().buffer(capacity: base64 + 160 + (output?.utf8.count ?? 0))
         var separator = "{"
         if let output {
-            buffer.writeString(#"{"output":""#)
-            buffer.writeString(Self.escaped(output))
-            buffer.writeString("\"")
+            buffer.writeString(#"{"output":"#)
+            JSONString.write(output, into: &buffer)
             separator = ","
         }
         if screenshot != nil {
@@ -30,23 +30,5 @@ extension ActionResult {
         }
         buffer.writeString(separator == "{" ? "{}" : "}")
         return buffer
-    }
-
-    private static func escaped(_ text: String) -> String {
-        var result = ""
-        for scalar in text.unicodeScalars {
-            switch scalar {
-            case "\"": result += "\\\""
-            case "\\": result += "\\\\"
-            case "\n": result += "\\n"
-            case "\r": result += "\\r"
-            case "\t": result += "\\t"
-            case _ where scalar.value < 0x20:
-                let digits = String(scalar.value, radix: 16)
-                result += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-            default: result.unicodeScalars.append(scalar)
-            }
-        }
-        return result
     }
 }
