@@ -1,6 +1,5 @@
 import AgentCore
 import AgentTestSupport
-import Synchronization
 import Testing
 
 @Suite struct WatchedTests {
