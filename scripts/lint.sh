@@ -104,7 +104,6 @@ check "tests that wait by the clock" \
 
 # Files of over 400 lines and functions of over 60, with the reason for each.
 long='
-Sources/AgentProc/ProcessManager.swift                         one state, all its uses
 Sources/ControlPlane/Dial/WebSocketDialler.swift:attempt       one attempt, from the socket to yamux
 Sources/WorkspaceAgent/Daemon/AgentConfiguration.swift:init    one flag after the other
 Sources/WorkspaceAgent/Daemon/Daemon.swift:compose             the whole daemon, read from top to bottom

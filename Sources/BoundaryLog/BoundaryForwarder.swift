@@ -9,7 +9,7 @@ import Synchronization
 package final class BoundaryForwarder: Sendable {
     /// What a failed call means.
     package enum Failure: Sendable, Equatable {
-        /// The connection is of no use (or has no such rpc): ``run(report:classify:)`` ends with the error, and
+        /// The connection failed (or has no such rpc): ``run(report:classify:)`` ends with the error, and
         /// the next one goes on.
         case link
         /// The connection works: the batch is sent again after a while.
