@@ -17,8 +17,6 @@ let package = Package(
         .library(name: "DRPC", targets: ["DRPC"]),
         .library(name: "Yamux", targets: ["Yamux"]),
         .library(name: "WebSockets", targets: ["WebSockets"]),
-        .library(name: "ControlPlane", targets: ["ControlPlane"]),
-        .library(name: "ControlPlaneSimulator", targets: ["ControlPlaneSimulator"]),
         .library(name: "BoundaryLog", targets: ["BoundaryLog"]),
     ],
     dependencies: [

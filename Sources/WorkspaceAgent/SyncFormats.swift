@@ -1,4 +1,6 @@
+import AgentCore
 import AgentSocket
+import NIOCore
 
 extension SyncOutput {
     /// Columns padded to their widest cell; the last one isn't.
@@ -124,20 +126,8 @@ indirect enum SyncJSON {
     }
 
     private static func quoted(_ text: String) -> String {
-        var out = "\""
-        for scalar in text.unicodeScalars {
-            switch scalar {
-            case "\"": out += "\\\""
-            case "\\": out += "\\\\"
-            case "\n": out += "\\n"
-            case "\r": out += "\\r"
-            case "\t": out += "\\t"
-            case _ where scalar.value < 0x20:
-                let hex = String(scalar.value, radix: 16)
-                out += "\\u" + String(repeating: "0", count: 4 - hex.count) + hex
-            default: out.unicodeScalars.append(scalar)
-            }
-        }
-        return out + "\""
+        var out = ByteBuffer()
+        JSONString.write(text, into: &out)
+        return String(buffer: out)
     }
 }

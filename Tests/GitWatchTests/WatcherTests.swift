@@ -9,9 +9,44 @@ import Testing
 
 @testable import GitWatch
 
+/// Starts workers and reaps those at the end that the reactor did not see die: while any child of the process is
+/// a zombie, exit tests are not told of theirs.
+private final class WorkersOfATest: WorkerLauncher {
+    private let inner: any WorkerLauncher
+    private let running = Mutex<Set<pid_t>>([])
+
+    init(_ inner: any WorkerLauncher) { self.inner = inner }
+
+    func startWorker(
+        _ command: Command, onExit: @escaping @Sendable (CommandExit) -> Void
+    ) throws -> StartedWorker {
+        let exited = Watched<pid_t?>(nil)
+        let worker = try inner.startWorker(command) { [self] exit in
+            // It may end before its number is noted below.
+            running.withLock { running in
+                if let pid = exited.value { running.remove(pid) } else { exited.update { $0 = 0 } }
+            }
+            onExit(exit)
+        }
+        running.withLock { running in
+            if exited.value == nil {
+                exited.update { $0 = worker.pid }
+                running.insert(worker.pid)
+            }
+        }
+        return worker
+    }
+
+    /// After the reactor's end. One that hangs on a file system is reaped when that lets it go.
+    func reapTheRest() {
+        for pid in running.withLock({ $0 }) { Thread.detachNewThread { waitpid(pid, nil, 0) } }
+    }
+}
+
 /// A watcher with a real worker, and one chat.
 final class WatcherFixture: Sendable {
     let reactor: Reactor
+    private let workers: WorkersOfATest
     let watcher: GitWatcher
     let metrics = MetricsRegistry()
     let health = HealthRegistry()
@@ -27,9 +62,9 @@ final class WatcherFixture: Sendable {
             executable: DaemonProcess.binary, environment: environment, watchBudget: budget, idleTime: idleTime)
         configuration.answerTimes = times
         configuration.firstMessageTime = firstMessageTime
+        workers = WorkersOfATest(WorkerProcesses(launcher: try Launcher(), reactor: reactor))
         watcher = GitWatcher(
-            configuration: configuration,
-            launcher: WorkerProcesses(launcher: try Launcher(), reactor: reactor), metrics: metrics, health: health,
+            configuration: configuration, launcher: workers, metrics: metrics, health: health,
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
@@ -42,6 +77,7 @@ final class WatcherFixture: Sendable {
     func stop() async {
         await watcher.shutdown()
         await reactor.stop()
+        workers.reapTheRest()
     }
 
     var report: GitWatcher.Report { watcher.report.withLock { $0 } }

@@ -45,7 +45,7 @@ enum Obstacle: String, CaseIterable, Sendable {
     }
 
     @Test(arguments: Obstacle.possible) func aScriptRunsOnWithoutItsLogFile(_ obstacle: Obstacle) async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             mkdir("\(fixture.home)/logs", 0o777)
             let (victim, path) = ("\(fixture.home)/victim", "\(fixture.home)/logs/coder-script-\(source).log")
             try write(victim, "mine")
@@ -143,7 +143,7 @@ enum Obstacle: String, CaseIterable, Sendable {
 
     /// A script that relies on its directories is better not started.
     @Test func aScriptIsNotRunInThem() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             let state = "\(fixture.home)/state"
             mkdir(state, 0o700)
             mkdir("\(fixture.home)/planted", 0o777)

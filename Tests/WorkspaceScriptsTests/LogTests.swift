@@ -135,7 +135,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5))) struct LogSenderTests {
     private let source = Data(repeating: 1, count: 16)
-    private let time = DutyClock()
+    private let time = FixtureClock()
     private let log = RecordedLog()
     private let metrics = MetricsRegistry()
     private let store: LogStore

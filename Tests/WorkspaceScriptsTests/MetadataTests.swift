@@ -24,7 +24,7 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
 
     /// Runs the routine until the body is done.
     private func collecting(
-        _ fixture: DutyFixture, _ connection: RecordingConnection, _ body: () async throws -> Void
+        _ fixture: ScriptFixture, _ connection: RecordingConnection, _ body: () async throws -> Void
     ) async throws {
         let task = Task { try await fixture.metadata.run(connection) }
         do {
@@ -41,7 +41,7 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
 
     /// Moves time until so many results came.
     private func results(
-        _ fixture: DutyFixture, _ connection: RecordingConnection, _ count: Int
+        _ fixture: ScriptFixture, _ connection: RecordingConnection, _ count: Int
     ) async throws -> [Coder_Agent_V2_Metadata] {
         try await eventually("\(count) results") {
             fixture.time.manual.advance(by: .milliseconds(100))
@@ -51,7 +51,7 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
     }
 
     @Test func valuesAndErrors() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(metadata: [
                 item("a", "echo '  42 '; pwd >/dev/null", timeout: 3600),
                 item("b", "echo part; echo why >&2; exit 4", timeout: 3600),
@@ -79,7 +79,7 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
     }
 
     @Test func runsAtOnceAndThenEachIntervalNeverTwiceAtATime() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(metadata: [
                 item(
                     "k",
@@ -110,7 +110,7 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
     }
 
     @Test func aTimeoutKillsTheSession() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(metadata: [item("slow", "sleep 1000 & sleep 1000; true")])
             let connection = RecordingConnection()
             try await collecting(fixture, connection) {
@@ -124,7 +124,7 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
     }
 
     @Test func disconnectingKillsAndANewConnectionStartsAnew() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(metadata: [item("k", "echo x >> ~/runs; sleep 1000", timeout: 3600)])
             for expected in 1...2 {
                 try await collecting(fixture, RecordingConnection()) {
@@ -137,7 +137,7 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
     }
 
     @Test func aNewManifestReplacesTheSet() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             let connection = RecordingConnection()
             try await collecting(fixture, connection) {
                 try fixture.manifest(metadata: [item("old", "sleep 1000", timeout: 3600)])
@@ -151,7 +151,7 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
     }
 
     @Test func atMostEightRunAtOnce() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(
                 metadata: (0..<20).map {
                     item("k\($0)", "until [ -e ~/go ]; do sleep 0.02; done; echo \($0)", timeout: 100_000)
@@ -167,7 +167,7 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
     }
 
     @Test func oneCallASecond() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(metadata: (0..<5).map { item("k\($0)", "echo \($0)", timeout: 3600) })
             let connection = RecordingConnection()
             try await collecting(fixture, connection) {
@@ -186,7 +186,7 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
     }
 
     @Test func aFailedReportEndsTheRoutine() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(metadata: [item("k", "echo x", timeout: 3600)])
             let connection = RecordingConnection()
             connection.plan([.drop(delivered: false)])

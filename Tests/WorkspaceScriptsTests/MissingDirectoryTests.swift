@@ -10,7 +10,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
 /// A directory of the manifest that is cloned later.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct MissingDirectoryTests {
     @Test func homeStandsInForItWithOneWarning() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             let directory = "\(fixture.home)/not-cloned-yet"
             var item = Coder_Agent_V2_WorkspaceAgentMetadata.Description()
             (item.key, item.script, item.interval.seconds) = ("where", "pwd", 10)

@@ -16,7 +16,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
 @Suite(.serialized, .timeLimit(.minutes(2))) struct ScriptFaultTests {
     /// With one thread for all files: a script that never stops writing must leave it to others.
     @Test func aNoisyScriptHoldsUpNobody() async throws {
-        try await DutyFixture.with(threads: 1) { fixture in
+        try await ScriptFixture.with(threads: 1) { fixture in
             try fixture.manifest(scripts: [
                 .make(
                     // Long lines: what many short ones cost is the test's own time.
@@ -38,7 +38,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
 
     /// A scheduled run that still goes on when its life ends is ended with it, and reported in it.
     @Test func aScheduledRunDoesNotOutliveItsLife() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(scripts: [
                 .make("echo scheduled; touch ~/runs; exec sleep 1000") {
                     ($0.runOnStart, $0.cron) = (false, "TZ=UTC 0 */1 * * * *")
@@ -71,7 +71,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
 
     /// A result that the control plane never takes must not keep those behind it for ever.
     @Test func aResultIsGivenUpAfterThreeRefusals() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             for number in 1...3 as ClosedRange<UInt8> {
                 var timing = Coder_Agent_V2_Timing()
                 timing.scriptID = Data(repeating: number, count: 16)
@@ -107,7 +107,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
 
     /// What comes from the header command in pieces, over a real pipe.
     @Test func aHeaderCommandMayWriteInPieces() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             func headers(_ command: String) async throws -> [String] {
                 var configuration = try linkConfiguration("http://127.0.0.1:1")
                 (configuration.headerCommand, configuration.times.headerCommand) = (command, .seconds(60))

@@ -16,7 +16,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     private let source = "01010101-0101-0101-0101-010101010101"
 
     @Test func outputGoesToTheFileAndTheLogAndTheResultIsReported() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             mkdir("\(fixture.home)/project", 0o700)
             try fixture.manifest(scripts: [
                 .make("pwd; printf 'a\\r\\n\\000b\\n\\377'; echo oops >&2; printf tail; exit 3")
@@ -41,7 +41,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     }
 
     @Test func startScriptsRunTogetherAndOncePerLife() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             // Each waits for what the other does.
             try fixture.manifest(scripts: [
                 .make("touch ~/one; until [ -e ~/two ]; do sleep 0.01; done; echo one"),
@@ -57,24 +57,22 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     }
 
     @Test func losingTheCallerDoesNotEndAScript() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(scripts: [
-                .make("touch ~/runs; until [ -e ~/go ]; do sleep 0.01; done; echo done") { $0.startBlocksLogin = true }
+                .make("touch ~/runs; until [ -e ~/go ]; do sleep 0.01; done; echo done")
             ])
             let caller = Task { try await fixture.scripts.runStartScripts() }
             try await eventually("it runs") { access("\(fixture.home)/runs", F_OK) == 0 }
-            #expect(fixture.scripts.isLoginBlocked)
             caller.cancel()
             await #expect(throws: CancellationError.self) { try await caller.value }
             creat("\(fixture.home)/go", 0o600)
             #expect(try await fixture.scripts.runStartScripts() == .succeeded)
-            #expect(!fixture.scripts.isLoginBlocked)
             #expect(try await fixture.delivered().lines == ["done"])
         }
     }
 
     @Test func theEnvironmentIsTheBuildersAndTheScripts() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(scripts: [
                 .make(
                     """
@@ -96,7 +94,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     }
 
     @Test func aTimeoutEndsTheSession() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(scripts: [
                 .make("trap 'exit 0' TERM; (trap '' TERM; touch ~/ready; while :; do sleep 0.05; done) & wait") {
                     $0.timeout = Google_Protobuf_Duration(seconds: 30)
@@ -119,7 +117,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     }
 
     @Test func outputThatIsHeldOpenIsSaid() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(scripts: [.make("sleep 1000 & echo started")])
             let result = Task { try await fixture.scripts.runStartScripts() }
             await fixture.time.manual.sleepers(1)
@@ -138,7 +136,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     }
 
     @Test func whatCannotStartIsAFailureWithAReason() async throws {
-        try await DutyFixture.with(shell: "/no/such/shell") { fixture in
+        try await ScriptFixture.with(shell: "/no/such/shell") { fixture in
             try fixture.manifest(scripts: [.make("true"), .make("nul\0", number: 2)])
             #expect(try await fixture.scripts.runStartScripts() == .failed)
             let connection = try await fixture.delivered()
@@ -150,7 +148,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     }
 
     @Test func deathBySignalHasNoCode() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(scripts: [.make("kill -9 $$")])
             #expect(try await fixture.scripts.runStartScripts() == .failed)
             let connection = try await fixture.delivered()
@@ -160,7 +158,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     }
 
     @Test func aMissingDirectoryMeansHome() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(scripts: [.make("pwd")]) { $0.directory = "/no/such" }
             #expect(try await fixture.scripts.runStartScripts() == .succeeded)
             let lines = try await fixture.delivered().lines
@@ -169,7 +167,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     }
 
     @Test func logPathsExpandAndFilesAreAppendedTo() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(scripts: [
                 .make("echo a") { $0.logPath = "~/x/$CODER_WORKSPACE_NAME.log" },
                 .make("echo b", number: 2) { $0.logPath = "relative.log" },
@@ -193,7 +191,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     }
 
     @Test func muchOutputArrivesWholeInTheFile() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(scripts: [.make("seq 1 400000")])
             #expect(try await fixture.scripts.runStartScripts() == .succeeded)
             var info = stat()
@@ -222,7 +220,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     }
 
     @Test func cancellingEndsEverything() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(scripts: [
                 .make("trap '' TERM; touch ~/ready; sleep 1000 & while :; do wait; done"),
                 .make("echo no", number: 2) { ($0.runOnStart, $0.runOnStop) = (false, true) },
@@ -246,7 +244,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
 
     @Test func schedulesRunAndSkipWhatStillRuns() async throws {
         // 2023-11-14 22:13:20 UTC
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             let script = Script.make("echo run; until [ -e ~/go ]; do sleep 0.01; done") {
                 ($0.runOnStart, $0.cron) = (false, "TZ=UTC 0 */1 * * * *")
             }
@@ -287,7 +285,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     }
 
     @Test func resultsSurviveReconnects() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             try fixture.manifest(scripts: [.make("true"), .make("false", number: 2)])
             #expect(try await fixture.scripts.runStartScripts() == .failed)
             let first = RecordingConnection()
@@ -310,7 +308,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     }
 
     @Test func twoHundredScriptsLeaveNothingBehind() async throws {
-        try await DutyFixture.with { fixture in
+        try await ScriptFixture.with { fixture in
             let scripts = (0..<200).map { number in
                 Script.make("echo \(number); exit \(number % 3)", number: UInt8(number))
             }

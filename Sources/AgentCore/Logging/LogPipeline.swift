@@ -17,7 +17,6 @@ public final class LogPipeline: Sendable {
         var dropped = 0
         var writing = false
         var running = false
-        var closed = false
     }
 
     private let sinks: [any LogSink]
@@ -39,7 +38,7 @@ public final class LogPipeline: Sendable {
 
     func log(_ line: LogLine) {
         let (signal, direct) = state.withLock { state in
-            guard state.running, !state.closed else { return (false, true) }
+            guard state.running else { return (false, true) }
             guard state.bytes + line.byteCount <= Self.queueBytes else {
                 state.dropped += 1
                 return (false, false)

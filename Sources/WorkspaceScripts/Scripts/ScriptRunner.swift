@@ -43,8 +43,6 @@ package final class ScriptRunner: Sendable {
         var scripts: [WorkspaceScript] = []
         var directory = ""
         var hasStarted = false
-        /// Start scripts that logins wait for and that have not ended.
-        var blocking = 0
         var wantsCron = false
         var cron: [Task<Void, Never>] = []
         /// Counts the times that schedules were made: of two at once the later one counts.
@@ -114,23 +112,17 @@ package final class ScriptRunner: Sendable {
     /// concurrent ones, get the same outcome.
     /// - Throws: `CancellationError` when the caller is cancelled. The scripts go on.
     package func runStartScripts() async throws -> ScriptOutcome {
-        let isFirst = state.withLock { state in
+        let scripts = state.withLock { state in
             defer { state.hasStarted = true }
-            return !state.hasStarted
+            return state.hasStarted ? nil : state.scripts.filter(\.runsOnStart)
         }
-        if isFirst {
-            let scripts = state.withLock { state in
-                let scripts = state.scripts.filter(\.runsOnStart)
-                state.blocking = scripts.count(where: \.startBlocksLogin)
-                return scripts
+        if let scripts {
+            Task(executorPreference: context.executor) { [self] in
+                startOutcome.fulfill(await runAll(scripts, .start))
             }
-            Task(executorPreference: context.executor) { [self] in startEnded(await runAll(scripts, .start)) }
         }
         return try await startOutcome.valueUnlessCancelled()
     }
-
-    /// Whether logins are to wait: a start script with `start_blocks_login` has not ended.
-    package var isLoginBlocked: Bool { state.withLock { $0.blocking > 0 } }
 
     /// Begins to run scripts on their schedules; later calls do nothing.
     package func startCron() {
@@ -221,7 +213,6 @@ package final class ScriptRunner: Sendable {
         ran.with(stage.label, timing.status.label).increment()
         let idle = state.withLock { state -> [Promise<Void>] in
             state.runs[run] = nil
-            if stage == .start, script.startBlocksLogin { state.blocking -= 1 }
             guard state.runs.isEmpty else { return [] }
             defer { state.idle = [] }
             return state.idle
@@ -240,13 +231,6 @@ package final class ScriptRunner: Sendable {
             command.signal(number)
             if number == SIGKILL { command.abandonOutput() }
         }
-    }
-
-    // MARK: The start's outcome
-
-    private func startEnded(_ outcome: ScriptOutcome) {
-        state.withLock { $0.blocking = 0 }
-        startOutcome.fulfill(outcome)
     }
 
     // MARK: Schedules

@@ -103,8 +103,8 @@ private func app(
         let simulation = Simulation()
         let server = FakeControlPlane(simulation)
         server.manifest.withLock { $0.apps = [app("a"), app("b", interval: 1, threshold: 2)] }
-        let life = Life(simulation, server)
-        let answers = life.prober.healthy
+        let session = SimulatedSession(simulation, server)
+        let answers = session.prober.healthy
         answers.answers.withLock { $0["http://localhost/b"] = false }
         simulation.run(for: .seconds(20))
         func updates() -> [String] {

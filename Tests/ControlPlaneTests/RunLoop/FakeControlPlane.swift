@@ -23,7 +23,7 @@ final class FakeControlPlane: Dialler {
     enum Behaviour: Sendable {
         case answer
         case fail(any Error)
-        /// No answer for as long as the connection lives.
+        /// No answer for as long as the connection is open.
         case hang
         /// The connection ends, before or after the control plane took the request.
         case drop(taken: Bool)
@@ -245,8 +245,8 @@ struct NoConnections: StatsSource {
     func openConnections() -> [String: Int64] { ["http": 2, "websocket": 1] }
 }
 
-/// A whole life with all routines of this folder.
-struct Life {
+/// A whole session with all routines of this folder.
+struct SimulatedSession {
     let simulation: Simulation
     let server: FakeControlPlane
     let actions: FakeActions
@@ -255,7 +255,7 @@ struct Life {
     let metrics = MetricsRegistry()
     let health = HealthRegistry()
     let prober = FakeProber()
-    let life: AgentSession
+    let session: AgentSession
 
     init(
         _ simulation: Simulation, _ server: FakeControlPlane, actions: FakeActions? = nil, fraction: Double = 1,
@@ -265,7 +265,7 @@ struct Life {
         let actions = actions ?? FakeActions(simulation)
         (self.simulation, self.server, self.actions) = (simulation, server, actions)
         reports = ConnectionReports(runtime: runtime, metrics: metrics)
-        life = AgentSession(
+        session = AgentSession(
             identity: .init(version: "v1.2.3", subsystems: [.envbox]), dialler: server, actions: actions,
             prober: prober,
             routines: [
@@ -273,13 +273,13 @@ struct Life {
                 ReportStats(source: NoConnections(), metrics: metrics, runtime: runtime),
             ] + extra,
             runtime: runtime, metrics: metrics, health: health)
-        let life = life
-        if runs { Task(executorPreference: simulation) { await life.run() } }
+        let session = session
+        if runs { Task(executorPreference: simulation) { await session.run() } }
     }
 
     func shutdown() throws -> Bool {
-        let life = life
-        return try simulation.run("shutdown") { await life.shutdown() }
+        let session = session
+        return try simulation.run("shutdown") { await session.shutdown() }
     }
 
     /// The value of a line of the exposition.

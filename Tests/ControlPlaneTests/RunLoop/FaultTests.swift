@@ -48,8 +48,8 @@ private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.starting, .ready]
                 }
             }
         }
-        let life = Life(simulation, server, logger: log)
-        life.reports.report(id: UUID(), .connect, .ssh, peer: "10.0.0.1:4")
+        let session = SimulatedSession(simulation, server, logger: log)
+        session.reports.report(id: UUID(), .connect, .ssh, peer: "10.0.0.1:4")
         simulation.run(for: .seconds(89))
         let torn =
             switch fault {
@@ -59,7 +59,7 @@ private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.starting, .ready]
             }
         #expect((server.dials.count > 1) == torn, "\(log.all)")
         // Everything else goes on.
-        if test.method != "GetManifest" { #expect(life.actions.counts.crons == 1) }
+        if test.method != "GetManifest" { #expect(session.actions.counts.crons == 1) }
         if test.method != "UpdateLifecycle", test.method != "GetManifest" { #expect(server.acknowledged == upToReady) }
         if fault == .unimplemented || fault == .unknown {
             #expect(log.count(.warning, "") == (test.method == "ReportConnection" ? 2 : 1), "\(log.all)")
@@ -70,9 +70,9 @@ private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.starting, .ready]
         for connection in server.connections { connection.drop() }
         simulation.run(for: .seconds(90))
         #expect(server.acknowledged == upToReady)
-        #expect(life.actions.counts.starts == 1)
-        #expect(life.actions.counts.crons == 1)
-        #expect(try life.shutdown())
+        #expect(session.actions.counts.starts == 1)
+        #expect(session.actions.counts.crons == 1)
+        #expect(try session.shutdown())
         #expect(server.acknowledged == upToReady + [.shuttingDown, .off])
     }
 
@@ -93,10 +93,10 @@ private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.starting, .ready]
             let log = LogLines()
             let server = FakeControlPlane(simulation)
             server.manifest.withLock { $0.agentID = id }
-            let life = Life(simulation, server, logger: log)
+            let session = SimulatedSession(simulation, server, logger: log)
             simulation.run(for: .seconds(5))
             #expect(server.dials.count > 3)
-            #expect(life.actions.counts.applied == 0)
+            #expect(session.actions.counts.applied == 0)
             #expect(log.count(.warning, "no agent id") > 3)
         }
     }
@@ -128,19 +128,19 @@ private let upToReady: [Coder_Agent_V2_Lifecycle.State] = [.starting, .ready]
                         default: .drop(taken: chance(50))
                         }
                     }))
-            let life = Life(simulation, server, fraction: 0.5)
+            let session = SimulatedSession(simulation, server, fraction: 0.5)
             simulation.run(for: .seconds(Int64(generator.withLock { $0.next() % 400 })))
             // An answer that comes while the connection is torn down is lost like one that never came.
             let whole = deduplicated(server.acknowledged)
             #expect(Array(upToReady.prefix(whole.count)) == whole)
-            let history = life.life.lifecycle.history
+            let history = session.session.lifecycle.history
             try simulation.run("ready") { history.read(\.acknowledged) == upToReady.count }
             faults.withLock { $0 = 0 }
             server.plan.withLock { $0.dial = { _ in .connect } }
-            #expect(try life.shutdown())
+            #expect(try session.shutdown())
             #expect(history.read(\.acknowledged) == upToReady.count + 2)
             #expect(deduplicated(server.acknowledged) == upToReady + [.shuttingDown, .off])
-            #expect(life.actions.counts.starts == 1)
+            #expect(session.actions.counts.starts == 1)
             // On the wire a state may come twice, when its answer was lost, but never out of order.
             #expect(deduplicated(server.states) == deduplicated(server.acknowledged))
             let times = server.seen.withLock { $0.acknowledged.map(\.changedAt) }.map {

@@ -13,28 +13,28 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
 @Suite struct LinkTests {
     @Test func connectsAndRunsEverything() throws {
         let simulation = Simulation()
-        let life = Life(simulation, FakeControlPlane(simulation))
+        let session = SimulatedSession(simulation, FakeControlPlane(simulation))
         try simulation.run("ready") {
-            life.server.acknowledged == upToReady && life.server.requests(AgentAPI.updateStats).count == 2
+            session.server.acknowledged == upToReady && session.server.requests(AgentAPI.updateStats).count == 2
         }
-        #expect(life.server.dials.count == 1)
-        #expect(life.actions.counts.crons == 1)
-        let startup = life.server.requests(AgentAPI.updateStartup).map(\.startup)
+        #expect(session.server.dials.count == 1)
+        #expect(session.actions.counts.crons == 1)
+        let startup = session.server.requests(AgentAPI.updateStartup).map(\.startup)
         #expect(startup.map(\.version) == ["v1.2.3"])
         #expect(startup.map(\.expandedDirectory) == ["/home/coder/work"])
         #expect(startup.map(\.subsystems) == [[.envbox]])
-        let stats = life.server.requests(AgentAPI.updateStats)
+        let stats = session.server.requests(AgentAPI.updateStats)
         #expect(stats.map(\.hasStats) == [false, true])
         #expect(stats.last?.stats.connectionCount == 3)
         #expect(stats.last?.stats.connectionMedianLatencyMs == -1)
         #expect(stats.last?.stats.metrics.contains { $0.name == "agent_control_plane_connects_total" } == true)
-        #expect(life.health.reports().map(\.degrades) == [false])
-        #expect(life.health.reports().first?.text == "control plane: connected since 2027-01-15T08:00:00Z, API 2.9")
-        #expect(life.metric("agent_control_plane_state") == "2")
-        #expect(life.metric("agent_control_plane_connects_total") == "1")
+        #expect(session.health.reports().map(\.degrades) == [false])
+        #expect(session.health.reports().first?.text == "control plane: connected since 2027-01-15T08:00:00Z, API 2.9")
+        #expect(session.metric("agent_control_plane_state") == "2")
+        #expect(session.metric("agent_control_plane_connects_total") == "1")
         simulation.run(for: .seconds(600))
-        #expect(life.server.count("GetAnnouncementBanners") == 6)
-        #expect(life.server.dials.count == 1)
+        #expect(session.server.count("GetAnnouncementBanners") == 6)
+        #expect(session.server.dials.count == 1)
     }
 
     /// The connection ends at each step in turn, before and after the control plane took it.
@@ -43,15 +43,15 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         let log = LogLines()
         let server = FakeControlPlane(
             simulation, .init(call: { $0.index == step ? .drop(taken: taken) : .answer }))
-        let life = Life(simulation, server, logger: log)
+        let session = SimulatedSession(simulation, server, logger: log)
         simulation.run(for: .seconds(400))
         #expect(server.acknowledged == upToReady)
-        #expect(life.actions.counts.starts == 1)
-        #expect(life.actions.counts.crons == 1)
+        #expect(session.actions.counts.starts == 1)
+        #expect(session.actions.counts.crons == 1)
         #expect(server.dials.count == 2)
         #expect(log.count(.info, "the connection to the control plane ended reason=end of stream") == 1)
         #expect(log.count(.warning, "") == 0, "\(log.all)")
-        #expect(try life.shutdown())
+        #expect(try session.shutdown())
         #expect(server.connections.allSatisfy { !$0.isOpen })
     }
 
@@ -59,12 +59,12 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         let simulation = Simulation()
         let server = FakeControlPlane(
             simulation, .init(call: { $0.connection <= 50 ? .drop(taken: false) : .answer }))
-        let life = Life(simulation, server)
+        let session = SimulatedSession(simulation, server)
         try simulation.run("ready") { server.acknowledged == upToReady }
         #expect(server.dials.count == 51)
-        #expect(life.actions.counts.starts == 1)
+        #expect(session.actions.counts.starts == 1)
         #expect(server.connections.dropLast().allSatisfy { !$0.isOpen })
-        #expect(life.metric("agent_control_plane_disconnects_total{reason=\"ended\"}") == "50")
+        #expect(session.metric("agent_control_plane_disconnects_total{reason=\"ended\"}") == "50")
     }
 
     @Test(arguments: [1.0, 0.5]) func backsOffWhileTheControlPlaneIsDown(_ fraction: Double) throws {
@@ -72,7 +72,7 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         let log = LogLines()
         let server = FakeControlPlane(
             simulation, .init(dial: { _ in simulation.now < .seconds(3_600) ? .fail(outage) : .connect }))
-        let life = Life(simulation, server, fraction: fraction, logger: log)
+        let session = SimulatedSession(simulation, server, fraction: fraction, logger: log)
         try simulation.run("ready") { server.acknowledged == upToReady }
         let waits = zip(server.dials, server.dials.dropFirst()).map { $1 - $0 }
         let curve = [100, 200, 400, 800, 1_600, 3_200, 6_400].map { Duration.milliseconds($0) * fraction }
@@ -81,15 +81,15 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         // 12.7 s of curve, then one attempt every 10 s, all of it times the jitter.
         #expect(server.dials.count == (fraction == 1 ? 1 + 7 + 359 : 1 + 7 + 719))
         #expect(log.count(.warning, "cannot connect") == 1)
-        #expect(life.health.reports().map(\.degrades) == [false])
+        #expect(session.health.reports().map(\.degrades) == [false])
     }
 
     @Test func sayWhyThereIsNoConnection() throws {
         let simulation = Simulation()
         let server = FakeControlPlane(simulation, .init(dial: { _ in .fail(outage) }))
-        let life = Life(simulation, server)
+        let session = SimulatedSession(simulation, server)
         try simulation.run("three dials") { server.dials.count == 3 }
-        let report = try #require(life.health.reports().first)
+        let report = try #require(session.health.reports().first)
         #expect(report.degrades)
         #expect(
             report.text
@@ -103,14 +103,14 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         let log = LogLines()
         let server = FakeControlPlane(
             simulation, .init(dial: { $0 < 20 ? .fail(ControlPlaneError(code, "not wanted")) : .connect }))
-        let life = Life(simulation, server, fraction: 0, logger: log)
+        let session = SimulatedSession(simulation, server, fraction: 0, logger: log)
         simulation.run(for: .seconds(95))
         #expect(zip(server.dials, server.dials.dropFirst()).allSatisfy { $1 - $0 == .seconds(10) })
         #expect(server.dials.count == 10)
         #expect(
-            life.health.reports()
+            session.health.reports()
                 == [.init("control plane: refused since 2027-01-15T08:00:00Z, asked again every 10 s: not wanted")])
-        #expect(life.metric("agent_control_plane_state") == "3")
+        #expect(session.metric("agent_control_plane_state") == "3")
         #expect(log.count(.warning, "refuses") == 1)
         try simulation.run("ready") { server.acknowledged == upToReady }
     }
@@ -119,7 +119,7 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         let simulation = Simulation()
         let server = FakeControlPlane(
             simulation, .init(dial: { $0 == 1 ? .hang : $0 == 2 ? .late(.seconds(200)) : .connect }))
-        _ = Life(simulation, server)
+        _ = SimulatedSession(simulation, server)
         try simulation.run("ready") { server.acknowledged == upToReady }
         #expect(server.dials.count == 3)
         #expect(server.dials[1] == .milliseconds(30_100))
@@ -143,7 +143,7 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         let deaf = Deaf()
         let server = FakeControlPlane(
             simulation, .init(call: { $0.method == "UpdateStats" && $0.earlier == 0 ? .drop(taken: false) : .answer }))
-        let life = Life(simulation, server, logger: log, extra: [deaf])
+        let session = SimulatedSession(simulation, server, logger: log, extra: [deaf])
         simulation.run(for: .seconds(30))
         #expect(server.acknowledged == upToReady)
         #expect(server.dials.count == 2)
@@ -152,8 +152,8 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         #expect(log.count(.error, "still hangs routine=deaf") == 1)
         let hanging = HealthRegistry.Report(
             "control plane: hanging since an earlier connection, and not done until it ends: deaf")
-        #expect(life.health.reports().contains(hanging))
-        #expect(life.metric("agent_control_plane_routines_stuck") == "1")
+        #expect(session.health.reports().contains(hanging))
+        #expect(session.metric("agent_control_plane_routines_stuck") == "1")
 
         // Once it ends it does its duty on the connection that there is.
         let first = deaf.continuations.update { $0.removeFirst() }
@@ -161,11 +161,11 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         simulation.run(for: .seconds(1))
         #expect(deaf.continuations.read(\.count) == 1)
         #expect(log.count(.info, "has ended and is started anew routine=deaf") == 1)
-        #expect(!life.health.reports().contains(hanging))
-        #expect(life.metric("agent_control_plane_routines_stuck") == "0")
+        #expect(!session.health.reports().contains(hanging))
+        #expect(session.metric("agent_control_plane_routines_stuck") == "0")
         #expect(server.dials.count == 2)
-        #expect(try life.shutdown())
-        #expect(life.metric("agent_control_plane_routines_stuck") == "1")
+        #expect(try session.shutdown())
+        #expect(session.metric("agent_control_plane_routines_stuck") == "1")
         for continuation in deaf.continuations.value { continuation.resume() }
     }
 
@@ -175,10 +175,10 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
         let deaf = Deaf()
         let server = FakeControlPlane(
             simulation, .init(call: { $0.method == "UpdateStats" && $0.earlier == 0 ? .drop(taken: false) : .answer }))
-        let life = Life(
+        let session = SimulatedSession(
             simulation, server, actions: FakeActions(simulation, stopTakes: .seconds(100)), extra: [deaf])
         simulation.run(for: .seconds(30))
-        let agent = life.life
+        let agent = session.session
         let delivered = Watched<Bool?>(nil)
         Task(executorPreference: simulation) {
             let value = await agent.shutdown()
@@ -199,8 +199,8 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
             .init(
                 dial: { _ in simulation.now < .seconds(1) ? .fail(outage) : .connect },
                 call: { $0.method == "UpdateAppStatus" && $0.earlier == 1 ? .fail(refusal) : .answer }))
-        let life = Life(simulation, server)
-        let link = life.life.link
+        let session = SimulatedSession(simulation, server)
+        let link = session.session.link
         @Sendable func send() async -> DRPCError? {
             do {
                 _ = try await link.updateAppStatus(.init())
@@ -217,9 +217,9 @@ private let outage = ControlPlaneError(.unreachable, "cannot reach https://coder
 
         let other = Simulation()
         let old = FakeControlPlane(other, version: APIVersion(2, 7))
-        let oldLife = Life(other, old)
+        let oldLife = SimulatedSession(other, old)
         try other.run("ready") { old.acknowledged == upToReady }
-        let oldLink = oldLife.life.link
+        let oldLink = oldLife.session.link
         let refused = try other.run("old") { () -> DRPCError? in
             do {
                 _ = try await oldLink.updateAppStatus(.init())

@@ -28,20 +28,20 @@ import Testing
             .init(dial: { _ in
                 simulation.now < .seconds(10) ? .fail(ControlPlaneError(.unreachable, "down")) : .connect
             }))
-        let life = Life(simulation, server, logger: log)
+        let session = SimulatedSession(simulation, server, logger: log)
         for index in 0..<2_050 {
             if index == 2_048 { #expect(log.count(.warning, "too many connection reports") == 0) }
-            life.reports.report(
+            session.reports.report(
                 id: UUID(), .connect, .vscode, peer: "10.0.0.\(index % 250):1", status: Int32(index), reason: "r")
         }
-        #expect(life.metric("agent_connection_reports_waiting") == "2048")
+        #expect(session.metric("agent_connection_reports_waiting") == "2048")
         #expect(log.count(.warning, "too many connection reports") == 1)
-        try simulation.run("delivered") { life.reports.state.read { $0.waiting.isEmpty && !$0.sending } }
+        try simulation.run("delivered") { session.reports.state.read { $0.waiting.isEmpty && !$0.sending } }
         let sent = server.requests(AgentAPI.reportConnection).map(\.connection)
         #expect(sent.map(\.statusCode) == Array(0..<2_048))
         #expect(sent.first?.ip == "10.0.0.0" && sent.first?.reason == "r" && sent.first?.id.count == 16)
         #expect(sent.first?.timestamp.seconds == 1_800_000_000)
-        #expect(life.metric("agent_connection_reports_dropped_total") == "2")
+        #expect(session.metric("agent_connection_reports_dropped_total") == "2")
     }
 
     @Test func aFailedReportIsDroppedAndTheOthersGoOn() throws {
@@ -53,8 +53,8 @@ import Testing
                 call.method == "ReportConnection" && call.earlier == 1
                     ? .fail(ControlPlaneError(.protocolViolation, "what?")) : .answer
             }))
-        let life = Life(simulation, server, logger: log)
-        for index in 0..<4 { life.reports.report(id: UUID(), .connect, .ssh, peer: "", status: Int32(index)) }
+        let session = SimulatedSession(simulation, server, logger: log)
+        for index in 0..<4 { session.reports.report(id: UUID(), .connect, .ssh, peer: "", status: Int32(index)) }
         simulation.run(for: .seconds(5))
         #expect(server.requests(AgentAPI.reportConnection).map(\.connection.statusCode) == [0, 2, 3])
         #expect(server.dials.count == 1)
@@ -222,7 +222,8 @@ import Testing
             .init(call: { call in
                 call.method == "GetResourcesMonitoringConfiguration" && call.earlier < 2 ? .hang : .answer
             }))
-        let life = Life(simulation, server, extra: [ResourcesMonitor(pool: pool, runtime: simulation.runtime())])
+        let session = SimulatedSession(
+            simulation, server, extra: [ResourcesMonitor(pool: pool, runtime: simulation.runtime())])
         // Each is given up after 30 s and followed by a minute's wait.
         simulation.run(for: .seconds(89))
         #expect(server.count("GetResourcesMonitoringConfiguration") == 1)
@@ -231,7 +232,7 @@ import Testing
         simulation.run(for: .seconds(1_000))
         #expect(server.count("GetResourcesMonitoringConfiguration") == 3)
         #expect(server.dials.count == 1)
-        #expect(try life.shutdown())
+        #expect(try session.shutdown())
         await pool.shutdown()
     }
 

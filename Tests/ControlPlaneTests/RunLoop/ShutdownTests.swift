@@ -16,46 +16,47 @@ private let down = ControlPlaneError(.unreachable, "down")
 
 @Suite struct ShutdownTests {
     private func ready(_ actions: (Simulation) -> FakeActions = { FakeActions($0) }, log: LogLines = LogLines()) throws
-        -> Life
+        -> SimulatedSession
     {
         let simulation = Simulation()
-        let life = Life(simulation, FakeControlPlane(simulation), actions: actions(simulation), logger: log)
-        try simulation.run("ready") { life.server.acknowledged == upToReady }
-        return life
+        let session = SimulatedSession(
+            simulation, FakeControlPlane(simulation), actions: actions(simulation), logger: log)
+        try simulation.run("ready") { session.server.acknowledged == upToReady }
+        return session
     }
 
     /// The routines that stop do, and the connection stays for those that remain.
     @Test func stopsAndRemains() throws {
         let log = LogLines()
-        let life = try ready({ FakeActions($0, stopTakes: .seconds(300)) }, log: log)
-        life.simulation.run(for: .seconds(10))
-        let agent = life.life
+        let session = try ready({ FakeActions($0, stopTakes: .seconds(300)) }, log: log)
+        session.simulation.run(for: .seconds(10))
+        let agent = session.session
         let delivered = Mutex<Bool?>(nil)
-        Task(executorPreference: life.simulation) {
+        Task(executorPreference: session.simulation) {
             let value = await agent.shutdown()
             delivered.withLock { $0 = value }
         }
-        life.simulation.run(for: .seconds(1))
-        let (banners, stats) = (life.server.count("GetAnnouncementBanners"), life.server.count("UpdateStats"))
+        session.simulation.run(for: .seconds(1))
+        let (banners, stats) = (session.server.count("GetAnnouncementBanners"), session.server.count("UpdateStats"))
         // The stop scripts run for five minutes; connection reports still go out.
-        life.simulation.run(for: .seconds(150))
-        life.reports.report(id: UUID(), .disconnect, .ssh, peer: "[::1]:9")
-        life.simulation.run(for: .seconds(100))
-        #expect(life.server.count("ReportConnection") == 1)
-        #expect(life.server.count("GetAnnouncementBanners") == banners)
-        #expect(life.server.count("UpdateStats") == stats)
-        #expect(life.server.acknowledged == upToReady + [.shuttingDown])
+        session.simulation.run(for: .seconds(150))
+        session.reports.report(id: UUID(), .disconnect, .ssh, peer: "[::1]:9")
+        session.simulation.run(for: .seconds(100))
+        #expect(session.server.count("ReportConnection") == 1)
+        #expect(session.server.count("GetAnnouncementBanners") == banners)
+        #expect(session.server.count("UpdateStats") == stats)
+        #expect(session.server.acknowledged == upToReady + [.shuttingDown])
         // A connection that is made during shutdown has only the routines that remain.
-        life.server.connections.last?.drop()
-        life.simulation.run(for: .seconds(10))
-        #expect(life.server.dials.count == 2)
-        #expect(life.server.count("GetManifest") == 1)
-        try life.simulation.run("shutdown") { delivered.withLock { $0 } != nil }
+        session.server.connections.last?.drop()
+        session.simulation.run(for: .seconds(10))
+        #expect(session.server.dials.count == 2)
+        #expect(session.server.count("GetManifest") == 1)
+        try session.simulation.run("shutdown") { delivered.withLock { $0 } != nil }
         #expect(delivered.withLock { $0 } == true)
-        #expect(life.server.states == upToReady + [.shuttingDown, .off])
-        #expect(life.server.dials.count == 2)
-        #expect(life.server.connections.last?.closes.withLock { $0 } == 1)
-        #expect(life.actions.counts.stopScripts == 1 && life.actions.counts.stops == 1)
+        #expect(session.server.states == upToReady + [.shuttingDown, .off])
+        #expect(session.server.dials.count == 2)
+        #expect(session.server.connections.last?.closes.withLock { $0 } == 1)
+        #expect(session.actions.counts.stopScripts == 1 && session.actions.counts.stops == 1)
         #expect(log.count(.warning, "") == 0, "\(log.all)")
     }
 
@@ -63,9 +64,9 @@ private let down = ControlPlaneError(.unreachable, "down")
         arguments: [(.succeeded, .off), (.timedOut, .shutdownTimeout), (.failed, .shutdownError)]
             as [(ScriptOutcome, Coder_Agent_V2_Lifecycle.State)])
     func saysHowTheStopScriptsEnded(_ outcome: ScriptOutcome, _ state: Coder_Agent_V2_Lifecycle.State) throws {
-        let life = try ready { FakeActions($0, stop: outcome) }
-        #expect(try life.shutdown())
-        #expect(life.server.states == upToReady + [.shuttingDown, state])
+        let session = try ready { FakeActions($0, stop: outcome) }
+        #expect(try session.shutdown())
+        #expect(session.server.states == upToReady + [.shuttingDown, state])
     }
 
     @Test(
@@ -73,116 +74,117 @@ private let down = ControlPlaneError(.unreachable, "down")
             as [(ScriptOutcome, Coder_Agent_V2_Lifecycle.State)])
     func saysHowTheStartScriptsEnded(_ outcome: ScriptOutcome, _ state: Coder_Agent_V2_Lifecycle.State) throws {
         let simulation = Simulation()
-        let life = Life(simulation, FakeControlPlane(simulation), actions: FakeActions(simulation, start: outcome))
-        try simulation.run("started") { life.server.acknowledged == [.starting, state] }
-        #expect(life.actions.counts.crons == 1)
+        let session = SimulatedSession(
+            simulation, FakeControlPlane(simulation), actions: FakeActions(simulation, start: outcome))
+        try simulation.run("started") { session.server.acknowledged == [.starting, state] }
+        #expect(session.actions.counts.crons == 1)
     }
 
     @Test func shutdownDuringStartScriptsEndsThem() throws {
         let simulation = Simulation()
-        let life = Life(
+        let session = SimulatedSession(
             simulation, FakeControlPlane(simulation), actions: FakeActions(simulation, startTakes: .seconds(1_000)))
-        try simulation.run("starting") { life.server.acknowledged == [.starting] }
+        try simulation.run("starting") { session.server.acknowledged == [.starting] }
         let began = simulation.now
-        #expect(try life.shutdown())
+        #expect(try session.shutdown())
         #expect(simulation.now - began < .seconds(1))
-        #expect(life.server.states == [.starting, .shuttingDown, .off])
-        #expect(life.actions.counts.startsEnded == 1 && life.actions.counts.crons == 0)
+        #expect(session.server.states == [.starting, .shuttingDown, .off])
+        #expect(session.actions.counts.startsEnded == 1 && session.actions.counts.crons == 0)
     }
 
     @Test func stopScriptsThatNeverEndAreATimeOut() throws {
-        let life = try ready { FakeActions($0, stopTakes: .seconds(1_000_000)) }
-        let began = life.simulation.now
-        #expect(try life.shutdown())
-        #expect(life.simulation.now - began < .seconds(601))
-        #expect(life.server.states.last == .shutdownTimeout)
+        let session = try ready { FakeActions($0, stopTakes: .seconds(1_000_000)) }
+        let began = session.simulation.now
+        #expect(try session.shutdown())
+        #expect(session.simulation.now - began < .seconds(601))
+        #expect(session.server.states.last == .shutdownTimeout)
     }
 
     /// A control plane that does not answer costs the budget, and no more.
     @Test func deliveryKeepsItsBudget() throws {
-        let life = try ready()
-        life.server.plan.withLock { $0.call = { _ in .hang } }
-        let began = life.simulation.now
-        #expect(try life.shutdown() == false)
-        #expect(life.simulation.now - began >= .seconds(5))
-        #expect(life.simulation.now - began < .seconds(6))
-        #expect(life.server.connections.last?.isOpen == false)
+        let session = try ready()
+        session.server.plan.withLock { $0.call = { _ in .hang } }
+        let began = session.simulation.now
+        #expect(try session.shutdown() == false)
+        #expect(session.simulation.now - began >= .seconds(5))
+        #expect(session.simulation.now - began < .seconds(6))
+        #expect(session.server.connections.last?.isOpen == false)
     }
 
     /// Without a connection it is tried again for as long as the budget goes, with short waits.
     @Test(arguments: [.zero, .seconds(2), nil] as [Duration?])
     func aLinkThatIsDownIsTriedForTheWholeBudget(_ upAfter: Duration?) throws {
-        let life = try ready()
-        life.server.plan.withLock { $0.dial = { _ in .fail(down) } }
-        life.server.connections.last?.drop()
-        life.simulation.run(for: .seconds(200))
-        let (before, began) = (life.server.dials.count, life.simulation.now)
-        life.server.plan.withLock { plan in
+        let session = try ready()
+        session.server.plan.withLock { $0.dial = { _ in .fail(down) } }
+        session.server.connections.last?.drop()
+        session.simulation.run(for: .seconds(200))
+        let (before, began) = (session.server.dials.count, session.simulation.now)
+        session.server.plan.withLock { plan in
             // Whatever attempts fall into the time of the stop scripts fail.
-            plan.dial = { [actions = life.actions, simulation = life.simulation] _ in
+            plan.dial = { [actions = session.actions, simulation = session.simulation] _ in
                 guard actions.counts.stopScripts == 1, let upAfter else { return .fail(down) }
                 return simulation.now - began >= upAfter ? .connect : .fail(down)
             }
         }
-        #expect(try life.shutdown() == (upAfter != nil))
-        let took = life.simulation.now - began
+        #expect(try session.shutdown() == (upAfter != nil))
+        let took = session.simulation.now - began
         // At once, and after 100 ms, 200 ms, 400 ms …: 5 s have room for six.
-        #expect(life.server.dials.count == before + (upAfter == nil ? 6 : upAfter == .zero ? 1 : 6))
+        #expect(session.server.dials.count == before + (upAfter == nil ? 6 : upAfter == .zero ? 1 : 6))
         #expect(upAfter == nil ? took >= .seconds(5) : took < (upAfter ?? .zero) + .seconds(2))
         #expect(took < .seconds(6))
-        #expect(life.server.states == upToReady + (upAfter != nil ? [.shuttingDown, .off] : []))
+        #expect(session.server.states == upToReady + (upAfter != nil ? [.shuttingDown, .off] : []))
     }
 
     /// A refusal will hardly change in five seconds.
     @Test func aRefusalEndsTheDelivery() throws {
-        let life = try ready()
-        life.server.plan.withLock { $0.dial = { _ in .fail(ControlPlaneError(.http(401), "who are you?")) } }
-        life.server.connections.last?.drop()
-        life.simulation.run(for: .seconds(200))
-        let (before, began) = (life.server.dials.count, life.simulation.now)
-        #expect(try life.shutdown() == false)
-        #expect(life.server.dials.count <= before + 2)
-        #expect(life.simulation.now - began < .seconds(1))
+        let session = try ready()
+        session.server.plan.withLock { $0.dial = { _ in .fail(ControlPlaneError(.http(401), "who are you?")) } }
+        session.server.connections.last?.drop()
+        session.simulation.run(for: .seconds(200))
+        let (before, began) = (session.server.dials.count, session.simulation.now)
+        #expect(try session.shutdown() == false)
+        #expect(session.server.dials.count <= before + 2)
+        #expect(session.simulation.now - began < .seconds(1))
     }
 
     /// Losing the connection again and again costs nothing but time.
     @Test(arguments: [2, 4], [true, false]) func lossesDuringDeliveryAreMadeGood(_ losses: Int, _ taken: Bool) throws {
-        let life = try ready()
-        life.server.plan.withLock {
+        let session = try ready()
+        session.server.plan.withLock {
             $0.call = { call in
                 call.method == "UpdateLifecycle" && call.connection <= losses ? .drop(taken: taken) : .answer
             }
         }
-        let began = life.simulation.now
-        #expect(try life.shutdown())
-        #expect(life.simulation.now - began < .seconds(5))
-        #expect(life.server.acknowledged == upToReady + [.shuttingDown, .off])
-        #expect(life.server.dials.count == losses + 1)
+        let began = session.simulation.now
+        #expect(try session.shutdown())
+        #expect(session.simulation.now - began < .seconds(5))
+        #expect(session.server.acknowledged == upToReady + [.shuttingDown, .off])
+        #expect(session.server.dials.count == losses + 1)
     }
 
     @Test func aHangingAttemptAtShutdownIsGivenUp() throws {
         let simulation = Simulation()
-        let life = Life(simulation, FakeControlPlane(simulation, .init(dial: { _ in .hang })))
+        let session = SimulatedSession(simulation, FakeControlPlane(simulation, .init(dial: { _ in .hang })))
         simulation.run(for: .seconds(3))
         let began = simulation.now
-        #expect(try life.shutdown() == false)
+        #expect(try session.shutdown() == false)
         #expect(simulation.now - began < .seconds(6))
     }
 
     @Test func aDropDuringDeliveryIsMadeGood() throws {
-        let life = try ready()
-        life.server.plan.withLock {
+        let session = try ready()
+        session.server.plan.withLock {
             $0.call = { $0.method == "UpdateLifecycle" && $0.connection == 1 ? .drop(taken: false) : .answer }
         }
-        #expect(try life.shutdown())
-        #expect(life.server.states == upToReady + [.shuttingDown, .off])
+        #expect(try session.shutdown())
+        #expect(session.server.states == upToReady + [.shuttingDown, .off])
     }
 
     /// A scheduled run would otherwise outlive its session and its reports.
     @Test func scriptsEndInOrder() throws {
-        let life = try ready()
-        #expect(try life.shutdown())
-        #expect(life.actions.counts.order == ["no more schedules", "end start and cron", "run stop", "end all"])
+        let session = try ready()
+        #expect(try session.shutdown())
+        #expect(session.actions.counts.order == ["no more schedules", "end start and cron", "run stop", "end all"])
     }
 
     @Test func whatTheControlPlaneDoesNotOfferIsNotWaitedFor() throws {
@@ -190,10 +192,10 @@ private let down = ControlPlaneError(.unreachable, "down")
         let server = FakeControlPlane(
             simulation,
             .init(call: { $0.method == "UpdateLifecycle" ? .fail(DRPCError(.remote(12), "no")) : .answer }))
-        let life = Life(simulation, server)
+        let session = SimulatedSession(simulation, server)
         simulation.run(for: .seconds(10))
         let began = simulation.now
-        #expect(try life.shutdown())
+        #expect(try session.shutdown())
         #expect(simulation.now - began < .seconds(1))
     }
 }
@@ -226,10 +228,10 @@ extension ShutdownTests {
                 .init(
                     dial: { _ in simulation.now < .seconds(1) ? .fail(down) : .connect },
                     call: { $0.method == "ScriptCompleted" && !answers ? .hang : .answer }))
-            let life = Life(simulation, server, extra: [routine])
+            let session = SimulatedSession(simulation, server, extra: [routine])
             simulation.run(for: .milliseconds(1_500))
             left.update { $0.count += 2 }
-            #expect(try life.shutdown() == answers)
+            #expect(try session.shutdown() == answers)
             #expect(left.read(\.count) == (answers ? 0 : 5))
         }
     }
@@ -268,20 +270,20 @@ extension ShutdownTests {
         let stream = Stream(
             simulation,
             [.failure(down), .success(nil), claimed("o", reason: "else"), claimed("o"), claimed("o"), claimed("p")])
-        let lives = Watched<[Life]>([])
+        let sessions = Watched<[SimulatedSession]>([])
         let runtime = simulation.runtime()
         let agent = ControlPlaneAgent(
             runtime: runtime, reinit: ReinitWatcher(runtime: runtime) { try await stream.next() },
             makeSession: {
-                let life = Life(simulation, server, runs: false)
-                lives.update { $0.append(life) }
-                return life.life
+                let session = SimulatedSession(simulation, server, runs: false)
+                sessions.update { $0.append(session) }
+                return session.session
             })
         let run = Task(executorPreference: simulation) { try await agent.run() }
         simulation.run(for: .seconds(100))
         let whole = upToReady + [State.shuttingDown, .off]
         #expect(server.states == whole + whole + upToReady)
-        #expect(lives.value.map(\.actions.counts.starts) == [1, 1, 1])
+        #expect(sessions.value.map(\.actions.counts.starts) == [1, 1, 1])
         #expect(server.dials.count == 3)
         #expect(try simulation.run("status") { (try? await agent.updateAppStatus(.init())) != nil })
         #expect(try simulation.run("finish") { await agent.finish() })
@@ -320,7 +322,7 @@ extension ShutdownTests {
             makeSession: {
                 isBeingMade.update { $0 = true }
                 _ = try? await mayGoOn.first { $0 ? true : nil }
-                return Life(simulation, server, runs: false).life
+                return SimulatedSession(simulation, server, runs: false).session
             })
         let run = Task(executorPreference: simulation) { try await agent.run() }
         try simulation.run("it is being made") { isBeingMade.value }
@@ -359,7 +361,8 @@ extension ShutdownTests {
         let server = FakeControlPlane(simulation)
         let seen = Watched<String?>(nil)
         let agent = ControlPlaneAgent(
-            runtime: simulation.runtime(), reinit: nil, makeSession: { Life(simulation, server, runs: false).life })
+            runtime: simulation.runtime(), reinit: nil,
+            makeSession: { SimulatedSession(simulation, server, runs: false).session })
         let services: [any Service] = [agent, Local(server: server, seen: seen), Finishing(agent: agent)]
         let group = ServiceGroup(
             configuration: .init(services: services.map { .init(service: $0) }, logger: quiet))

@@ -24,13 +24,13 @@ private struct NoConnections: StatsSource {
     func openConnections() -> [String: Int64] { ["http": 2, "websocket": 1] }
 }
 
-/// A whole life with real sockets and real scripts against the simulator, through a network that fails.
+/// A whole session with real sockets and real scripts against the simulator, through a network that fails.
 /// Waits between attempts take no time, so that hundreds of drops don't either.
-final class SocketLife: Sendable {
-    let fixture: DutyFixture
+final class SocketSession: Sendable {
+    let fixture: ScriptFixture
     let server: SimulatorServer
     let proxy: FaultProxy
-    let life: AgentSession
+    let session: AgentSession
     let log = LogLines()
     private let link: ControlPlaneAccess
     private let run: Task<Void, Never>
@@ -40,7 +40,7 @@ final class SocketLife: Sendable {
     init(scripts: [Coder_Agent_V2_WorkspaceAgentScript], cuts: [FaultProxy.Cut] = []) async throws {
         let group = MultiThreadedEventLoopGroup.singleton
         let clock = AgentClock(EventLoopClock(group: group))
-        let fixture = try DutyFixture()
+        let fixture = try ScriptFixture()
         self.fixture = fixture
         var manifest = Coder_Agent_V2_Manifest()
         manifest.agentID = Data(1...16)
@@ -70,7 +70,7 @@ final class SocketLife: Sendable {
             configuration: .init(logDirectory: "\(fixture.home)/logs", stateDirectory: "\(fixture.home)/state"),
             daemonEnvironment: ["HOME": fixture.home], current: CurrentManifest(), metrics: fixture.metrics,
             logger: log.logger)
-        let life = AgentSession(
+        let session = AgentSession(
             identity: .init(version: "v1.2.3", subsystems: []), dialler: link.dialler, actions: actions,
             prober: NoApps(),
             routines: actions.routines + [
@@ -79,15 +79,15 @@ final class SocketLife: Sendable {
                 ReportStats(source: NoConnections(), metrics: fixture.metrics, runtime: runtime),
             ],
             runtime: runtime, metrics: fixture.metrics, health: HealthRegistry())
-        self.life = life
-        run = Task(executorPreference: fixture.executor) { await life.run() }
+        self.session = session
+        run = Task(executorPreference: fixture.executor) { await session.run() }
     }
 
     /// Shuts down and ends everything.
     /// - Returns: whether all was delivered.
     func end() async throws -> Bool {
-        let delivered = await life.finish()
-        await life.close()
+        let delivered = await session.finish()
+        await session.close()
         await run.value
         await link.shutdown()
         // While the listeners live nobody else gets their ports, and the kernel may take a moment to end a

@@ -87,7 +87,7 @@ final class RecordingConnection: AgentConnection {
 }
 
 /// A wall clock that goes with a manual one.
-final class DutyClock: Sendable {
+final class FixtureClock: Sendable {
     let manual = ManualClock()
     private let origin: Mutex<Int64>
 
@@ -125,9 +125,9 @@ final class RecordedLog: Sendable {
 }
 
 /// Scripts and metadata over real processes, on a clock that the test moves.
-final class DutyFixture: Sendable {
+final class ScriptFixture: Sendable {
     let directory: TemporaryDirectory
-    let time: DutyClock
+    let time: FixtureClock
     let log = RecordedLog()
     let metrics = MetricsRegistry()
     let commands: CommandLauncher
@@ -146,7 +146,7 @@ final class DutyFixture: Sendable {
     init(shell: String = "/bin/sh", startsAt seconds: Int64 = 1_700_000_000, threads: Int = 2) throws {
         pool = BlockingPool(threads: threads)
         directory = try TemporaryDirectory()
-        time = DutyClock(startsAt: seconds)
+        time = FixtureClock(startsAt: seconds)
         reactor = try Reactor()
         _ = reactor.start()
         let executor = EventLoopTaskExecutor(group.next())
@@ -214,9 +214,9 @@ final class DutyFixture: Sendable {
 
     static func with(
         shell: String = "/bin/sh", startsAt seconds: Int64 = 1_700_000_000, threads: Int = 2,
-        _ body: (DutyFixture) async throws -> Void
+        _ body: (ScriptFixture) async throws -> Void
     ) async throws {
-        let fixture = try DutyFixture(shell: shell, startsAt: seconds, threads: threads)
+        let fixture = try ScriptFixture(shell: shell, startsAt: seconds, threads: threads)
         do { try await body(fixture) } catch {
             await fixture.end()
             throw error
