@@ -5,7 +5,7 @@ import SwiftProtobuf
 import Synchronization
 
 /// Sends what is in the queue to the control plane: at least once, in order within each boundary
-/// session, across connections and lives of the agent.
+/// session, across connections and sessions of the agent.
 package final class BoundaryForwarder: Sendable {
     /// What a failed call means.
     package enum Failure: Sendable, Equatable {

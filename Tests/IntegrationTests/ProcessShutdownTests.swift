@@ -65,7 +65,10 @@ import Testing
     }
 
     /// A session number that was ours and was given out again, to a process below us even: it has left ours.
-    @Test(.enabled(if: access(lastPID, W_OK) == 0))
+    ///
+    /// Numbers of ended processes are given out again on the whole machine meanwhile, to processes that other tests
+    /// then take for theirs and kill. So scripts/test.sh runs it by itself.
+    @Test(.enabled(if: getenv("WA_PID_REUSE") != nil && access(lastPID, W_OK) == 0))
     func aSessionThatHasTheNumberOfAnEarlierOneIsSpared() async throws {
         let daemon = try DaemonProcess()
         let connection = try daemon.connect()
