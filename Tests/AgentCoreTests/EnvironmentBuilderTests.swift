@@ -2,7 +2,6 @@ import AgentTestSupport
 import FoundationEssentials
 import Glibc
 import Logging
-import Synchronization
 import Testing
 
 @testable import AgentCore
@@ -86,7 +85,7 @@ import Testing
     }
 
     @Test func plainAndOneWarningBeforeTheManifest() {
-        let log = RecordedLog()
+        let log = LogLines()
         let builder = builder(logger: log.logger)
         #expect(builder.build(request: ["X": "1"])["CODER_WORKSPACE_NAME"] == "stale")
         #expect(builder.build()["NOTIFY_SOCKET"] == nil)
@@ -97,7 +96,7 @@ import Testing
     }
 
     @Test func impossibleEntriesAreLeftOutAndNamedWithoutTheirValues() {
-        let log = RecordedLog()
+        let log = LogLines()
         let builder = builder(logger: log.logger)
         builder.update(
             ManifestLayer(
@@ -135,7 +134,7 @@ import Testing
 
     /// The kernel starts no program with a longer one, so that every script would fail.
     @Test func tooLongVariablesAreLeftOutAndNamedWithoutTheirValues() throws {
-        let log = RecordedLog()
+        let log = LogLines()
         let builder = builder(logger: log.logger)
         func value(_ name: String, _ more: Int) -> String {
             String(repeating: "h", count: EnvironmentBuilder.maximumVariable - name.utf8.count + more)
@@ -170,25 +169,5 @@ import Testing
     @Test func readsThisProcess() {
         setenv("WORKSPACE_AGENT_TEST", "a=b", 1)
         #expect(EnvironmentBuilder.current()["WORKSPACE_AGENT_TEST"] == "a=b")
-    }
-}
-
-/// Keeps what was logged, metadata included.
-private final class RecordedLog: Sendable {
-    private let recorded = Mutex<[String]>([])
-    var lines: [String] { recorded.withLock { $0 } }
-    var logger: Logger { Logger(label: "test") { _ in Handler(log: self) } }
-
-    private struct Handler: LogHandler {
-        let log: RecordedLog
-        var metadata: Logger.Metadata = [:]
-        var logLevel = Logger.Level.trace
-        subscript(metadataKey key: String) -> Logger.MetadataValue? {
-            get { metadata[key] }
-            set { metadata[key] = newValue }
-        }
-        func log(event: LogEvent) {
-            log.recorded.withLock { $0.append("\(event.message) \(event.metadata ?? [:])") }
-        }
     }
 }

@@ -1,6 +1,5 @@
 import AgentCore
 import AgentTestSupport
-import CPlatform
 import Glibc
 import Testing
 
@@ -106,29 +105,20 @@ import Testing
         #expect(ended.all.count == ProcLimits.endedSessions - 1)
     }
 
-    @Test func emptyOnesAreSweptWhenThereAreMany() throws {
-        let launcher = try Launcher()
-        let nowhere = wa_open("/dev/null", O_RDWR, 0)
-        defer { close(nowhere) }
-        let child = try launcher.launch(
-            LaunchRequest(
-                arguments: ["sleep", "1000"], environment: ["PATH": "/usr/bin:/bin"], workdir: "/", stdout: nowhere,
-                stderr: nowhere))
-        defer {
-            launcher.discard(child)
-            close(child.pidfd)
+    @Test func emptyOnesAreSweptWhenThereAreMany() async throws {
+        try await withSleepingChild { child in
+            let ended = EndedSessions()
+            ended.add(child.session)
+            for index in 1..<(ProcLimits.endedSessionsSwept - 1) { ended.add(OwnSession(10_000_000 + pid_t(index))) }
+            ended.sweep()
+            #expect(ended.all.count == ProcLimits.endedSessionsSwept - 1)
+            ended.add(OwnSession(9_000_000))
+            ended.sweep()
+            #expect(ended.all.map(\.number) == [child.pid])
+            // Not at each start from now on.
+            ended.add(OwnSession(9_000_000))
+            ended.sweep()
+            #expect(ended.all.count == 2)
         }
-        let ended = EndedSessions()
-        ended.add(child.session)
-        for index in 1..<(ProcLimits.endedSessionsSwept - 1) { ended.add(OwnSession(10_000_000 + pid_t(index))) }
-        ended.sweep()
-        #expect(ended.all.count == ProcLimits.endedSessionsSwept - 1)
-        ended.add(OwnSession(9_000_000))
-        ended.sweep()
-        #expect(ended.all.map(\.number) == [child.pid])
-        // Not at each start from now on.
-        ended.add(OwnSession(9_000_000))
-        ended.sweep()
-        #expect(ended.all.count == 2)
     }
 }

@@ -91,18 +91,7 @@ import Testing
     }
 
     private func withChild(_ body: (LaunchedProcess, FakeProc) async throws -> Void) async throws {
-        let launcher = try Launcher()
-        let nowhere = wa_open("/dev/null", O_RDWR, 0)
-        defer { close(nowhere) }
-        let child = try launcher.launch(
-            LaunchRequest(
-                arguments: ["sleep", "1000"], environment: ["PATH": "/usr/bin:/bin"], workdir: "/", stdout: nowhere,
-                stderr: nowhere))
-        defer {
-            launcher.discard(child)
-            close(child.pidfd)
-        }
-        try await body(child, FakeProc(directory: TemporaryDirectory()))
+        try await withSleepingChild { try await body($0, FakeProc(directory: TemporaryDirectory())) }
     }
 
     @Test func signalNames() {
@@ -116,4 +105,20 @@ import Testing
         #expect(SignalName.name(34) == "SIGRTMIN")
         #expect(SignalName.name(36) == "SIGRTMIN+2")
     }
+}
+
+/// A program that sleeps, ended after the body.
+func withSleepingChild(_ body: (LaunchedProcess) async throws -> Void) async throws {
+    let launcher = try Launcher()
+    let nowhere = wa_open("/dev/null", O_RDWR, 0)
+    defer { close(nowhere) }
+    let child = try launcher.launch(
+        LaunchRequest(
+            arguments: ["sleep", "1000"], environment: ["PATH": "/usr/bin:/bin"], workdir: "/", stdout: nowhere,
+            stderr: nowhere))
+    defer {
+        launcher.discard(child)
+        close(child.pidfd)
+    }
+    try await body(child)
 }

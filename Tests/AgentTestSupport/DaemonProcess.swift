@@ -95,9 +95,7 @@ public final class DaemonProcess: Sendable {
             if waitpid(pid, &status, WNOHANG) == pid {
                 // A crash, which the test may have taken for something else.
                 let number = status & 0x7f
-                if number != 0, number != SIGKILL {
-                    print("the daemon died of signal \(number):\n\(log.suffix(8_000))")
-                }
+                if number != 0, number != SIGKILL { Self.report("the daemon died of signal \(number)", log: log) }
             } else {
                 Self.end(pid)
             }
@@ -106,7 +104,7 @@ public final class DaemonProcess: Sendable {
     }
 
     /// Prints the end of a daemon's log, in lines that scripts/test.sh repeats in its summary.
-    public static func tell(_ what: String, log: String) {
+    public static func report(_ what: String, log: String) {
         let lines = log.split(separator: "\n").suffix(25).map { "↳   \($0.prefix(400))" }
         print((["↳ \(what); it logged last:"] + lines).joined(separator: "\n"))
     }

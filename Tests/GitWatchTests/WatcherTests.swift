@@ -13,33 +13,27 @@ import Testing
 /// a zombie, exit tests are not told of theirs.
 private final class WorkersOfATest: WorkerLauncher {
     private let inner: any WorkerLauncher
-    private let running = Mutex<Set<pid_t>>([])
+    private let workers = Mutex<[(pid: pid_t, isReaped: Watched<Bool>)]>([])
 
     init(_ inner: any WorkerLauncher) { self.inner = inner }
 
     func startWorker(
         _ command: Command, onExit: @escaping @Sendable (CommandExit) -> Void
     ) throws -> StartedWorker {
-        let exited = Watched<pid_t?>(nil)
-        let worker = try inner.startWorker(command) { [self] exit in
-            // It may end before its number is noted below.
-            running.withLock { running in
-                if let pid = exited.value { running.remove(pid) } else { exited.update { $0 = 0 } }
-            }
+        let isReaped = Watched(false)
+        let worker = try inner.startWorker(command) { exit in
+            isReaped.update { $0 = true }
             onExit(exit)
         }
-        running.withLock { running in
-            if exited.value == nil {
-                exited.update { $0 = worker.pid }
-                running.insert(worker.pid)
-            }
-        }
+        workers.withLock { $0.append((worker.pid, isReaped)) }
         return worker
     }
 
     /// After the reactor's end. One that hangs on a file system is reaped when that lets it go.
     func reapTheRest() {
-        for pid in running.withLock({ $0 }) { Thread.detachNewThread { waitpid(pid, nil, 0) } }
+        for worker in workers.withLock({ $0 }) where !worker.isReaped.value {
+            Thread.detachNewThread { waitpid(worker.pid, nil, 0) }
+        }
     }
 }
 

@@ -89,7 +89,7 @@ final class LinkWorld: Sendable {
     deinit {
         guard !isStopped.load(ordering: .relaxed) else { return }
         let log = (try? String(contentsOfFile: "\(directory.path)/human.log", encoding: .utf8)) ?? "no log"
-        DaemonProcess.tell("a test with a daemon in \(directory.path) did not come to its end", log: log)
+        DaemonProcess.report("a test with a daemon in \(directory.path) did not come to its end", log: log)
     }
 
     /// Ends proxy and server.

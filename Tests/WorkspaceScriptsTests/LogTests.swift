@@ -136,7 +136,7 @@ import Testing
 @Suite(.timeLimit(.minutes(5))) struct LogSenderTests {
     private let source = Data(repeating: 1, count: 16)
     private let time = FixtureClock()
-    private let log = RecordedLog()
+    private let log = LogLines()
     private let metrics = MetricsRegistry()
     private let store: LogStore
     private let sender: LogSender

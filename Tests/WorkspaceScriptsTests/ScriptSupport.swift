@@ -104,31 +104,11 @@ final class FixtureClock: Sendable {
     func setWall(by seconds: Int64) { origin.withLock { $0 += seconds } }
 }
 
-/// Keeps what was logged, metadata included.
-final class RecordedLog: Sendable {
-    private let recorded = Mutex<[String]>([])
-    var lines: [String] { recorded.withLock { $0 } }
-    var logger: Logger { Logger(label: "test") { _ in Handler(log: self) } }
-
-    private struct Handler: LogHandler {
-        let log: RecordedLog
-        var metadata: Logger.Metadata = [:]
-        var logLevel = Logger.Level.trace
-        subscript(metadataKey key: String) -> Logger.MetadataValue? {
-            get { metadata[key] }
-            set { metadata[key] = newValue }
-        }
-        func log(event: LogEvent) {
-            log.recorded.withLock { $0.append("\(event.message) \(event.metadata ?? [:])") }
-        }
-    }
-}
-
 /// Scripts and metadata over real processes, on a clock that the test moves.
 final class ScriptFixture: Sendable {
     let directory: TemporaryDirectory
     let time: FixtureClock
-    let log = RecordedLog()
+    let log = LogLines()
     let metrics = MetricsRegistry()
     let commands: CommandLauncher
     let environment: EnvironmentBuilder

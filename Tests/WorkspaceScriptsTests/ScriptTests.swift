@@ -299,7 +299,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
     }
 
     @Test func resultsThatWaitAreBounded() throws {
-        let log = RecordedLog()
+        let log = LogLines()
         let reports = ScriptReports(metrics: MetricsRegistry(), logger: log.logger)
         for _ in 0..<ScriptLimits.scriptReports { reports.add(Coder_Agent_V2_Timing()) }
         #expect(log.lines.isEmpty)

@@ -161,11 +161,13 @@ enum Daemon {
         systemd.ready("Listening on \(addresses)")
         if configuration.printsExamples { listeners.printExamples() }
         trimmer.started()
-        try await serviceGroup.run()
-
+        // A service that failed has ended the others in order; what they used is closed all the same.
+        let outcome: Result<Void, any Error>
+        do { outcome = .success(try await serviceGroup.run()) } catch { outcome = .failure(error) }
         let lost = await boundary?.queue.close() ?? 0
         await processes.reactor.stop()
         await upward?.close()
+        try outcome.get()
         context.logger.info("stopped")
         if lost > 0 {
             throw CommandFailure(message: "\(lost) batches of boundary logs could not be written; the log says why")
