@@ -4,7 +4,9 @@
 
 #include <png.h>
 #include <rfb/rfbclient.h>
+#include <xcb/xcb.h>
 #include <xkbcommon/xkbcommon.h>
+#include <zlib.h>
 
 #define WD_VNC_FUNCTIONS(X) \
     X(rfbGetClient) \
@@ -37,6 +39,34 @@
     X(xkb_keysym_get_name) \
     X(xkb_keysym_to_utf32)
 
+#define WD_ZLIB_FUNCTIONS(X) \
+    X(inflateInit_) \
+    X(inflate) \
+    X(inflateEnd)
+
+#define WD_XCB_FUNCTIONS(X) \
+    X(xcb_connect_to_fd) \
+    X(xcb_connection_has_error) \
+    X(xcb_disconnect) \
+    X(xcb_flush) \
+    X(xcb_get_setup) \
+    X(xcb_setup_roots_iterator) \
+    X(xcb_intern_atom) \
+    X(xcb_intern_atom_reply) \
+    X(xcb_get_property) \
+    X(xcb_get_property_reply) \
+    X(xcb_get_property_value) \
+    X(xcb_get_property_value_length) \
+    X(xcb_get_geometry) \
+    X(xcb_get_geometry_reply) \
+    X(xcb_translate_coordinates) \
+    X(xcb_translate_coordinates_reply) \
+    X(xcb_query_pointer) \
+    X(xcb_query_pointer_reply) \
+    X(xcb_change_window_attributes) \
+    X(xcb_send_event) \
+    X(xcb_wait_for_event)
+
 #define WD_MEMBER(name) __typeof__(&name) name;
 struct wd_vnc_api {
     WD_VNC_FUNCTIONS(WD_MEMBER)
@@ -47,11 +77,19 @@ struct wd_png_api {
 struct wd_xkb_api {
     WD_XKB_FUNCTIONS(WD_MEMBER)
 };
+struct wd_zlib_api {
+    WD_ZLIB_FUNCTIONS(WD_MEMBER)
+};
+struct wd_xcb_api {
+    WD_XCB_FUNCTIONS(WD_MEMBER)
+};
 #undef WD_MEMBER
 
 // Filled by wd_load() and never changed afterwards.
 extern struct wd_vnc_api wd_vnc;
 extern struct wd_png_api wd_png;
 extern struct wd_xkb_api wd_xkb;
+extern struct wd_zlib_api wd_zlib;
+extern struct wd_xcb_api wd_xcb;
 
 #endif

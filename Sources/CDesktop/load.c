@@ -8,82 +8,71 @@
 struct wd_vnc_api wd_vnc;
 struct wd_png_api wd_png;
 struct wd_xkb_api wd_xkb;
+struct wd_zlib_api wd_zlib;
+struct wd_xcb_api wd_xcb;
+
+// A function's name and where its address goes.
+struct function {
+    const char *name;
+    void **address;
+};
+
+#define FIND_VNC(name) {#name, (void **)&wd_vnc.name},
+#define FIND_PNG(name) {#name, (void **)&wd_png.name},
+#define FIND_XKB(name) {#name, (void **)&wd_xkb.name},
+#define FIND_ZLIB(name) {#name, (void **)&wd_zlib.name},
+#define FIND_XCB(name) {#name, (void **)&wd_xcb.name},
+static const struct function vnc_functions[] = {WD_VNC_FUNCTIONS(FIND_VNC){NULL, NULL}};
+static const struct function png_functions[] = {WD_PNG_FUNCTIONS(FIND_PNG){NULL, NULL}};
+static const struct function xkb_functions[] = {WD_XKB_FUNCTIONS(FIND_XKB){NULL, NULL}};
+static const struct function zlib_functions[] = {WD_ZLIB_FUNCTIONS(FIND_ZLIB){NULL, NULL}};
+static const struct function xcb_functions[] = {WD_XCB_FUNCTIONS(FIND_XCB){NULL, NULL}};
+
+static const struct {
+    const char *file;
+    const struct function *functions;
+} libraries[] = {
+    [WD_VNCCLIENT] = {"libvncclient.so.1", vnc_functions},
+    [WD_PNG] = {"libpng16.so.16", png_functions},
+    [WD_XKBCOMMON] = {"libxkbcommon.so.0", xkb_functions},
+    [WD_ZLIB] = {"libz.so.1", zlib_functions},
+    [WD_XCB] = {"libxcb.so.1", xcb_functions},
+};
+enum { LIBRARIES = sizeof libraries / sizeof libraries[0] };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool loaded[3];
+static bool loaded[LIBRARIES];
 
-static void *open_library(const char *name, char *why, size_t capacity) {
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+static bool load(enum wd_library number, char *why, size_t capacity) {
+    void *library = dlopen(libraries[number].file, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         snprintf(why, capacity, "%s", dlerror());
-    }
-    return library;
-}
-
-#define FIND(api, library, name)                                       \
-    api.name = (__typeof__(api.name))dlsym(library, #name);            \
-    if (api.name == NULL) {                                            \
-        snprintf(why, capacity, "the library has no %s", #name);       \
-        dlclose(library);                                              \
-        return false;                                                  \
-    }
-
-static bool load_vnc(char *why, size_t capacity) {
-    void *library = open_library("libvncclient.so.1", why, capacity);
-    if (library == NULL) {
         return false;
     }
-#define WD_FIND(name) FIND(wd_vnc, library, name)
-    WD_VNC_FUNCTIONS(WD_FIND)
-#undef WD_FIND
-    // It writes to stderr otherwise.
-    rfbBool *logging = (rfbBool *)dlsym(library, "rfbEnableClientLogging");
-    if (logging != NULL) {
-        *logging = FALSE;
+    for (const struct function *function = libraries[number].functions; function->name != NULL; function++) {
+        *function->address = dlsym(library, function->name);
+        if (*function->address == NULL) {
+            snprintf(why, capacity, "the library has no %s", function->name);
+            dlclose(library);
+            return false;
+        }
     }
-    return true;
-}
-
-static bool load_png(char *why, size_t capacity) {
-    void *library = open_library("libpng16.so.16", why, capacity);
-    if (library == NULL) {
-        return false;
+    if (number == WD_VNCCLIENT) {
+        // It writes to stderr otherwise.
+        rfbBool *logging = (rfbBool *)dlsym(library, "rfbEnableClientLogging");
+        if (logging != NULL) {
+            *logging = FALSE;
+        }
     }
-#define WD_FIND(name) FIND(wd_png, library, name)
-    WD_PNG_FUNCTIONS(WD_FIND)
-#undef WD_FIND
-    return true;
-}
-
-static bool load_xkb(char *why, size_t capacity) {
-    void *library = open_library("libxkbcommon.so.0", why, capacity);
-    if (library == NULL) {
-        return false;
-    }
-#define WD_FIND(name) FIND(wd_xkb, library, name)
-    WD_XKB_FUNCTIONS(WD_FIND)
-#undef WD_FIND
     return true;
 }
 
 bool wd_load(enum wd_library library, char *why, size_t capacity) {
-    if ((unsigned)library > WD_XKBCOMMON) {
+    if ((unsigned)library >= LIBRARIES) {
         return false;
     }
     pthread_mutex_lock(&lock);
-    if (!loaded[library]) {
-        switch (library) {
-        case WD_VNCCLIENT:
-            loaded[library] = load_vnc(why, capacity);
-            break;
-        case WD_PNG:
-            loaded[library] = load_png(why, capacity);
-            break;
-        case WD_XKBCOMMON:
-            loaded[library] = load_xkb(why, capacity);
-            break;
-        }
-    }
+    loaded[library] = loaded[library] || load(library, why, capacity);
     bool result = loaded[library];
     pthread_mutex_unlock(&lock);
     return result;

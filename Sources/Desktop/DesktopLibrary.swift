@@ -5,6 +5,8 @@ enum DesktopLibrary: Sendable, CaseIterable {
     case vncClient
     case png
     case xkbCommon
+    case zlib
+    case xcb
 
     /// The Debian package that has it.
     var package: String {
@@ -12,6 +14,8 @@ enum DesktopLibrary: Sendable, CaseIterable {
         case .vncClient: "libvncclient1"
         case .png: "libpng16-16"
         case .xkbCommon: "libxkbcommon0"
+        case .zlib: "zlib1g"
+        case .xcb: "libxcb1"
         }
     }
 
@@ -20,6 +24,8 @@ enum DesktopLibrary: Sendable, CaseIterable {
         case .vncClient: WD_VNCCLIENT
         case .png: WD_PNG
         case .xkbCommon: WD_XKBCOMMON
+        case .zlib: WD_ZLIB
+        case .xcb: WD_XCB
         }
     }
 

@@ -1,4 +1,4 @@
-// libvncclient, libpng and libxkbcommon behind a few calls. The libraries are loaded with dlopen at
+// libvncclient, libpng, libxkbcommon, zlib and libxcb behind a few calls. The libraries are loaded with dlopen at
 // the first use of the desktop, so that a daemon whose desktop is never used loads none of them.
 #ifndef WORKSPACE_AGENT_CDESKTOP_H
 #define WORKSPACE_AGENT_CDESKTOP_H
@@ -15,6 +15,8 @@ enum wd_library {
     WD_VNCCLIENT = 0,
     WD_PNG = 1,
     WD_XKBCOMMON = 2,
+    WD_ZLIB = 3,
+    WD_XCB = 4,
 };
 
 /// Loads a library, which stays loaded until the process ends. Any thread, any number of times; a
