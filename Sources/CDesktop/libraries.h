@@ -48,7 +48,6 @@
     X(xcb_connect_to_fd) \
     X(xcb_connection_has_error) \
     X(xcb_disconnect) \
-    X(xcb_flush) \
     X(xcb_get_setup) \
     X(xcb_setup_roots_iterator) \
     X(xcb_intern_atom) \
@@ -65,7 +64,8 @@
     X(xcb_query_pointer_reply) \
     X(xcb_change_window_attributes) \
     X(xcb_send_event) \
-    X(xcb_wait_for_event)
+    X(xcb_wait_for_event) \
+    X(xcb_poll_for_queued_event)
 
 #define WD_MEMBER(name) __typeof__(&name) name;
 struct wd_vnc_api {

@@ -1,3 +1,5 @@
+import CDesktop
+
 /// Every bound of the desktop, in one place (spec: virtual desktop).
 public enum DesktopLimits {
     /// Bytes of an action's body.
@@ -63,4 +65,14 @@ public enum DesktopLimits {
     /// How long a key is held before it repeats, and the time between repeats (30 Hz).
     public static let repeatDelay = Duration.milliseconds(500)
     public static let repeatInterval = Duration.microseconds(33_333)
+    /// Requests about windows that are answered at once; a further one is 429.
+    public static let windowCalls = 16
+    /// Windows that are listed; of more the lowest, or oldest, are left out.
+    public static let windows = Int(WD_X_WINDOWS)
+    /// How long the X server may take to answer in all of a request about windows, besides the waits.
+    public static let windowAnswers = Duration.seconds(5)
+    /// How long a window manager that is just starting may take to announce itself.
+    public static let windowManagerBudget = Duration.seconds(2)
+    /// How long a window may take to become the active one.
+    public static let focusBudget = Duration.seconds(2)
 }

@@ -114,6 +114,69 @@ void wd_rfb_set_target(struct wd_rfb *rfb, uint8_t *_Nullable bgrx);
 /// Why the connection was lost, for a person.
 const char *wd_rfb_why(const struct wd_rfb *rfb);
 
+// --- Windows (needs WD_XCB) ----------------------------------------------------------------------
+
+/// A connection to an X server: its first screen and what the window manager says there (EWMH). One
+/// thread at a time. Every call may block until the server answers; shutdown() of the socket ends it.
+struct wd_x;
+
+enum {
+    WD_X_WINDOWS = 1000,  ///< windows that are listed at most
+};
+
+enum wd_x_result {
+    WD_X_DONE,
+    WD_X_NO_MANAGER,  ///< no window manager announces itself
+    WD_X_LOST,        ///< the connection is lost, or the memory is used up
+};
+
+enum wd_x_encoding {
+    WD_X_UTF8,
+    WD_X_LATIN1,
+    WD_X_COMPOUND_TEXT,
+};
+
+/// Text as a program set it: any bytes, at most 4096.
+struct wd_x_text {
+    const uint8_t *_Nullable bytes;
+    size_t count;
+    enum wd_x_encoding encoding;
+    bool is_cut;  ///< there was more
+};
+
+struct wd_x_window {
+    uint32_t id;
+    uint32_t pid;              ///< as the program says, unchecked; 0 for none
+    int x, y, width, height;   ///< in pixels of the screen, without the frame
+    bool is_active;
+    struct wd_x_text title;
+    struct wd_x_text class_name;
+};
+
+enum wd_x_message {
+    WD_X_ACTIVATE,
+    WD_X_CLOSE,
+};
+
+/// For a connected socket, which stays the caller's and open until wd_x_free(). NULL when no descriptor or
+/// memory is left.
+struct wd_x *_Nullable wd_x_new(int socket);
+void wd_x_free(struct wd_x *x);
+/// Says hello, without a cookie, and asks for the events that wd_x_wait() waits for. The first call of all.
+bool wd_x_connect(struct wd_x *x);
+/// Lists the windows of the window manager from the bottom to the top, or from the oldest to the newest where it
+/// keeps no stacking order; the last WD_X_WINDOWS of them. The list is valid until the next call or wd_x_free().
+/// @param follow wd_x_wait() returns for their titles, too.
+enum wd_x_result wd_x_windows(struct wd_x *x, bool follow, const struct wd_x_window *_Nullable *_Nonnull list,
+                              size_t *count);
+/// Asks the window manager to do something with a window; returns when the server has passed that on.
+bool wd_x_send(struct wd_x *x, enum wd_x_message message, uint32_t window);
+/// Waits until something that wd_x_windows() reports may have changed since its last call. False when the
+/// connection is lost.
+bool wd_x_wait(struct wd_x *x);
+/// Where the pointer is.
+bool wd_x_pointer(struct wd_x *x, int *left, int *top);
+
 #pragma clang assume_nonnull end
 
 #endif
