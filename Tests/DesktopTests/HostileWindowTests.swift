@@ -186,6 +186,18 @@ import Testing
         #expect(error.code == .failed && error.message.contains("no window manager"))
     }
 
+    @Test func aServerThatWantsACookieIsAnErrorThatSaysSo() async throws {
+        let directory = try TemporaryDirectory()
+        // For any address and any display: family, address, number, name, cookie.
+        let name = Array("MIT-MAGIC-COOKIE-1".utf8)
+        let cookie = [UInt8](repeating: 7, count: 16)
+        let entry = [0xFF, 0xFF, 0, 0, 0, 0, 0, UInt8(name.count)] + name + [0, UInt8(cookie.count)] + cookie
+        try Data(entry).write(to: URL(fileURLWithPath: "\(directory.path)/cookies"))
+        let xvnc = try Xvnc("320x200", arguments: ["-auth", "\(directory.path)/cookies"])
+        let error = try await failure { _ = try await XServer(display: xvnc.display).pointer() }
+        #expect(error.code == .failed && error.message.contains("refuses") && error.detail?.contains("cookie") == true)
+    }
+
     @Test func aServerThatHangsCostsTheBudgetOnce() async throws {
         let (xvnc, x, server, clock) = try Self.desktop()
         defer { withExtendedLifetime((xvnc, x)) {} }
@@ -220,6 +232,7 @@ import Testing
         kill(xvnc.pid, SIGKILL)
         let lost = try await task.value
         #expect(lost.code == .failed && lost.message.contains("closed the connection"))
+        try await eventually("its end") { !ProcFS.runs(xvnc.pid) }
         let gone = try await failure { _ = try await server.windows() }
         #expect(gone.code == .failed && gone.message.contains("does not accept connections"))
     }

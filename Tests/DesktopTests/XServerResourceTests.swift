@@ -118,7 +118,7 @@ import Testing
 
     @Test(.enabled(if: geteuid() == 0)) func anotherUsersServerIsNotSpokenTo() async throws {
         let (display, path) = try Self.freeDisplay()
-        let script = "use IO::Socket::UNIX; IO::Socket::UNIX->new(Local => shift, Listen => 5) or die; sleep 1000"
+        let script = "use IO::Socket::UNIX; $s = IO::Socket::UNIX->new(Local => shift, Listen => 5) or die; sleep 1000"
         let stranger = try DaemonProcess.spawn(
             ["/bin/sh", "-c", "exec setpriv --reuid=65534 --clear-groups perl -e \"$0\" \"$1\"", script, path],
             ProcessInfo.processInfo.environment)
