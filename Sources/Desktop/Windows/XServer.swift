@@ -20,7 +20,7 @@ struct XServer: Sendable {
             "Too many requests about windows at once: \(DesktopLimits.windowCalls) are already being answered.")
     }
 
-    /// - Parameter clock: of the time limits.
+    /// - Parameter clock: of the time limits. The default starts timer threads of the runtime, which stay.
     init(display: String, clock: AgentClock = AgentClock(ContinuousClock())) {
         self.display = display
         self.clock = clock
@@ -66,7 +66,7 @@ struct XServer: Sendable {
     /// - Parameters:
     ///   - part: an empty one matches every window.
     ///   - limit: how long is waited after the first look, which is always taken.
-    /// - Returns: nil when the time is over.
+    /// - Returns: nil when the time is over, also where the server or the window manager hung meanwhile.
     /// - Throws: as ``windows()``.
     func firstWindow(titled part: String, within limit: Duration) async throws -> DesktopWindow? {
         try await connected { connection in
