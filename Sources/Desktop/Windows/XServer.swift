@@ -33,7 +33,8 @@ struct XServer: Sendable {
     ///   ``DesktopLimits/windowManagerBudget``.
     func windows() async throws -> [DesktopWindow] { try await connected { try await list($0) } }
 
-    /// Raises a window and makes it the active one; returns when it is.
+    /// Raises a window and makes it the active one; returns when the window manager says that it is. When it already
+    /// was, or something else is changing the focus at that moment, it may be so again only a moment later.
     /// - Throws: as ``windows()``; ``DesktopError`` `.notFound` when it is not among the windows, `.failed` when it has
     ///   not become active within ``DesktopLimits/focusBudget``: not all windows can.
     func focus(_ id: UInt32) async throws {
