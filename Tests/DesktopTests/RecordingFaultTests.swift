@@ -195,18 +195,13 @@ import Testing
         try await viaPortableDesktop(path: "\(directory.path):/nonexistent")
     }
 
-    @Test func aDesktopProgramWithoutThumbnailsRecordsToo() async throws {
-        try await viaPortableDesktop(path: "/nonexistent", knowsThumbnail: false)
-    }
-
-    private func viaPortableDesktop(path: String, knowsThumbnail: Bool = true) async throws {
+    private func viaPortableDesktop(path: String) async throws {
         let display = try RecordedDisplay()
         let directory = try TemporaryDirectory()
         let (state, wrapper) = ("\(directory.path)/state.json", "\(directory.path)/portabledesktop")
         try Data("{\"display\":\(display.display.dropFirst())}\n".utf8).write(to: URL(fileURLWithPath: state))
-        let thumbnail = knowsThumbnail ? "export PORTABLEDESKTOP_THUMBNAIL=1" : ""
         let program = Self.fixture
-        try Data("#!/bin/sh\nPATH=/usr/bin:/bin; export PATH\n\(thumbnail)\nexec \(program) \"$@\"\n".utf8)
+        try Data("#!/bin/sh\nPATH=/usr/bin:/bin; export PATH\nexec \(program) \"$@\"\n".utf8)
             .write(to: URL(fileURLWithPath: wrapper))
         chmod(wrapper, 0o755)
         let world = try RecordingWorld(display, path: path, fallback: { [wrapper, "record", "--state-file", state] })
@@ -219,11 +214,7 @@ import Testing
             let probed = try await offPool { try Probed("\(world.recordings)/\(kept)/video.mp4") }
             #expect(probed.width == 640 && probed.frames > 5, "\(probed)")
             #expect(mode("\(world.recordings)/\(kept)/video.mp4") == 0o600)
-            if knowsThumbnail {
-                #expect(try #require(jpegSize(try video.thumbnail)) == (640, 480))
-            } else {
-                #expect(video.thumbnailBytes == 0)
-            }
+            #expect(video.thumbnailBytes == 0)
         } catch {
             await world.end()
             throw error

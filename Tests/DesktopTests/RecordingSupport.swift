@@ -220,6 +220,15 @@ struct Probed {
     }
 }
 
+/// When each frame of a video is shown, in seconds.
+func frameTimes(_ path: String) throws -> [Double] {
+    let result = try CommandResult.of([
+        "ffprobe", "-v", "error", "-select_streams", "v", "-show_entries", "packet=pts_time", "-of", "csv=p=0", path,
+    ])
+    guard result.code == 0, result.errors.isEmpty else { throw DeadlineExceeded(what: "ffprobe: \(result.errors)") }
+    return result.output.split(separator: "\n").compactMap { Double($0.prefix { $0 != "," }) }
+}
+
 extension RecordedVideo {
     var video: [UInt8] { get throws { Array(buffer: try readVideo(at: 0, count: videoBytes)) } }
     var thumbnail: [UInt8] { get throws { Array(buffer: try readThumbnail(at: 0, count: thumbnailBytes)) } }

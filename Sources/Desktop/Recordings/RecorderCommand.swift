@@ -14,9 +14,6 @@ struct RecorderCommand: Sendable, Equatable {
     var arguments: [String]
     var readySign: ReadySign
 
-    /// Equal frames in a row that are dropped: every 20th is kept, so that still time passes 20 times as fast
-    /// (spec: recording).
-    private static let longestDrop = 19
     /// Bytes beyond the limit on what is sent after which the recorder ends by itself.
     private static let overrun = 64 << 10
 
@@ -24,7 +21,6 @@ struct RecorderCommand: Sendable, Equatable {
     ///
     /// - `zerolatency`: the encoder outputs each frame immediately, so that the first is on disk before the start is
     ///   answered with 200.
-    /// - `pad`: 4:2:0 needs an even width and height.
     /// - `faststart`: the index is moved to the front at the end, so that any player can seek; a video without an
     ///   index was not finished.
     static func ffmpeg(
@@ -32,15 +28,16 @@ struct RecorderCommand: Sendable, Equatable {
     ) -> RecorderCommand {
         let filter = [
             "[0:v]split=2[all][first]",
-            "[all]mpdecimate=max=\(longestDrop),setpts=N/30/TB,pad=ceil(iw/2)*2:ceil(ih/2)*2[video]",
+            "[all]\(RecordingPace.filter)[video]",
             "[first]select=eq(n\\,0)[thumbnail]",
         ].joined(separator: ";")
         let arguments =
             [program, "-nostdin", "-hide_banner", "-loglevel", "error", "-y"]
             + ["-progress", "pipe:1", "-stats_period", "0.1"]
-            + ["-f", "x11grab", "-framerate", "30", "-draw_mouse", "1", "-i", display]
+            + ["-f", "x11grab", "-framerate", "\(RecordingPace.framesPerSecond)", "-draw_mouse", "1", "-i", display]
             + ["-filter_complex", filter]
-            + ["-map", "[video]", "-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency"]
+            + ["-map", "[video]"] + RecordingPace.outputOptions
+            + ["-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency"]
             + ["-pix_fmt", "yuv420p", "-flush_packets", "1", "-movflags", "+faststart"]
             + ["-fs", "\(videoBytes + overrun)", "-f", "mp4", "file:\(files.video)"]
             + ["-map", "[thumbnail]", "-frames:v", "1", "-q:v", "3", "-f", "image2", "-update", "1"]
@@ -48,13 +45,13 @@ struct RecorderCommand: Sendable, Equatable {
         return RecorderCommand(name: "ffmpeg", arguments: arguments, readySign: .progress)
     }
 
-    /// The desktop program's own recorder (spec: recording). Not every build has `--thumbnail`.
-    static func portableDesktop(
-        _ command: [String], files: RecordingFiles, thumbnail: Bool
-    ) -> RecorderCommand {
-        let flags = ["--idle-speedup", "20", "--idle-min-duration", "0.35", "--idle-noise-tolerance", "-38dB"]
-        let picture = thumbnail ? ["--thumbnail", files.thumbnail] : []
+    /// The desktop program's own recorder (spec: recording). It makes no thumbnail.
+    static func portableDesktop(_ command: [String], files: RecordingFiles) -> RecorderCommand {
+        let flags = [
+            "--idle-speedup", "\(RecordingPace.speedup)", "--idle-min-duration", "\(RecordingPace.keptSeconds)",
+            "--idle-noise-tolerance", "-38dB",
+        ]
         return RecorderCommand(
-            name: "portabledesktop", arguments: command + flags + picture + [files.video], readySign: .fileGrows)
+            name: "portabledesktop", arguments: command + flags + [files.video], readySign: .fileGrows)
     }
 }

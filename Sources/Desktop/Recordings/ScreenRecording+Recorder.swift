@@ -15,8 +15,7 @@ extension ScreenRecording {
             commands.append(.ffmpeg(ffmpeg, display: display, files: files, videoBytes: limits.videoBytes))
         }
         if let fallback = configuration.fallback() {
-            commands.append(.portableDesktop(fallback, files: files, thumbnail: true))
-            commands.append(.portableDesktop(fallback, files: files, thumbnail: false))
+            commands.append(.portableDesktop(fallback, files: files))
         }
         guard !commands.isEmpty else {
             throw DesktopError(
