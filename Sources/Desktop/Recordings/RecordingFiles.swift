@@ -8,6 +8,8 @@ struct RecordingFiles: Sendable, Equatable {
     let directory: String
     var video: String { "\(directory)/video.mp4" }
     var thumbnail: String { "\(directory)/thumbnail.jpg" }
+    /// ``RecorderRecord``.
+    var record: String { "\(directory)/recorder.json" }
 
     /// Makes the directory (0700).
     /// - Throws: ``CoreError`` that names the path, also when its parent is a link or belongs to another user.

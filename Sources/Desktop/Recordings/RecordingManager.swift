@@ -76,12 +76,16 @@ public final class RecordingManager: Sendable {
         state.withLock { $0.lastActivity = now }
     }
 
-    /// Removes the recordings of an earlier run of the agent, once. The first start does it at the latest.
+    /// Ends the recorders of an earlier run of the agent and removes its recordings, once. The first start does it
+    /// at the latest.
     public func removeLeftovers() async {
         let cleaning = state.withLock { state in
             if let cleaning = state.cleaning { return cleaning }
             let (pool, directory) = (context.pool, context.configuration.directory)
+            let recorders = LeftoverRecorders(
+                directory: directory, pool: pool, clock: context.clock, logger: context.logger, grace: limits.kill)
             let cleaning = Task(executorPreference: context.executor) {
+                await recorders.end()
                 _ = try? await pool.runToEnd { removeOwnTree(directory) }
             }
             state.cleaning = cleaning

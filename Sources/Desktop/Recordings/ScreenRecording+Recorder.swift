@@ -47,6 +47,7 @@ extension ScreenRecording {
             }
             do {
                 let process = try await start(command, number)
+                await writeRecord(process.pid)
                 perform(
                     state.withLock { state in
                         state.process = process
@@ -77,6 +78,17 @@ extension ScreenRecording {
         return try await context.runner.start(
             Command(arguments: command.arguments, environment: environment, workdir: files.directory)
         ) { [weak self] stream, bytes in self?.wrote(number, stream, bytes) }
+    }
+
+    /// For the next run of the agent, should this one be killed.
+    private func writeRecord(_ pid: Int32) async {
+        do {
+            try await context.pool.runToEnd { [files] in try RecorderRecord.write(pid, to: files) }
+        } catch {
+            context.logger.warning(
+                "the recorder's record cannot be written, so it will go on if the agent is killed",
+                metadata: ["recording": "\(id.lowercased)", "error": "\(error)"])
+        }
     }
 
     /// Called on the thread that reads the output of all programs.
