@@ -89,8 +89,19 @@ import Testing
                     #expect(answer.status == 400)
                     #expect(answer.json["message"] as? String == "Invalid recording_id format.")
                 }
-                #expect(try await post(socket, path, "{\"recording_id\":7}").status == 400)
-                #expect(try await post(socket, path, "[").status == 400)
+                for body in [
+                    "", "[", "[]", "\"x\"", "3", "null", "{", "{\"recording_id\":}", "{\"recording_id\":7}",
+                    "{\"recording_id\":[]}", "{\"recording_id\":\"\\ud800\"}", "{\"recording_id\":\"x\"}}",
+                ] {
+                    let answer = try await post(socket, path, body)
+                    #expect(answer.status == 400, "\(body)")
+                    #expect(answer.json["message"] as? String == "Failed to decode request body.", "\(body)")
+                    let detail = answer.json["detail"] as? String ?? ""
+                    #expect(!detail.isEmpty, "\(body): \(answer.text)")
+                    for word in ["Swift", "Decod", "Dictionary", "Array", "Codable", "Optional"] {
+                        #expect(!detail.contains(word), "\(body): \(detail)")
+                    }
+                }
             }
             let unknown = try await stop(socket, UUID().uuidString)
             #expect(unknown.status == 404 && unknown.json["message"] as? String == "Recording not found.")
@@ -110,7 +121,12 @@ import Testing
                 var limits = RecordingLimits()
                 limits.videoBytes = videoLimit
                 let (socket, server) = try await world.serve(limits)
-                #expect(try await stop(socket, id.uuidString).status == status)
+                let answer = try await stop(socket, id.uuidString)
+                #expect(answer.status == status)
+                if status == 413 {
+                    #expect(answer.json["message"] as? String == "Recording file exceeds maximum allowed size.")
+                    #expect((answer.json["detail"] as? String)?.contains("\(video.videoBytes) bytes") == true)
+                }
                 await server.stop()
             }
             for (thumbnailLimit, count) in [
@@ -136,8 +152,10 @@ import Testing
             let other = "{\"recording_id\":\"\(UUID().uuidString)\"}"
             #expect(try await post(socket, "start", other).status == 429)
             await world.manager.shutdown()
-            #expect(try await post(socket, "start", other).status == 503)
-            #expect(try await stop(socket, id.uuidString).status == 503)
+            for answer in [try await post(socket, "start", other), try await stop(socket, id.uuidString)] {
+                #expect(answer.status == 503)
+                #expect(answer.json["message"] as? String == DesktopSession.shuttingDown.message)
+            }
             await server.stop()
         }
     }

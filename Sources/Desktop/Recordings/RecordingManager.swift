@@ -119,7 +119,7 @@ public final class RecordingManager: Sendable {
     /// - Throws: ``DesktopError``: `.notFound`, `.shuttingDown`, `.failed` when it is corrupted.
     public func stop(_ id: UUID) async throws -> RecordedVideo {
         let recording: ScreenRecording? = try state.withLock { state in
-            if state.shuttingDown { throw Self.shuttingDown }
+            if state.shuttingDown { throw DesktopSession.shuttingDown }
             return state.entries[id]?.recording
         }
         guard let recording else { throw DesktopError(.notFound, ScreenRecording.notFound) }
@@ -163,12 +163,10 @@ public final class RecordingManager: Sendable {
         case begin(ScreenRecording, discarding: ScreenRecording?)
     }
 
-    private static let shuttingDown = DesktopError(.shuttingDown, "The agent is shutting down.")
-
     private func decide(_ id: UUID) throws -> Decision {
         let now = context.clock.now()
         return try state.withLock { state in
-            if state.shuttingDown { throw Self.shuttingDown }
+            if state.shuttingDown { throw DesktopSession.shuttingDown }
             let old = state.entries[id]
             if let old, old.ended == nil {
                 let isLive = !old.stopRequested && old.recording.isStartingOrRunning

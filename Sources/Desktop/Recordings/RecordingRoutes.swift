@@ -41,7 +41,7 @@ public struct RecordingRoutes: Sendable {
         let video = try await answering { try await manager.stop(id) }
         guard video.videoBytes <= limits.videoBytes else {
             throw HTTPProblem(
-                .contentTooLarge, "Recording is too large.",
+                .contentTooLarge, "Recording file exceeds maximum allowed size.",
                 detail: "It has \(video.videoBytes) bytes; at most \(limits.videoBytes) are sent.")
         }
         return multipart(video)
@@ -50,7 +50,14 @@ public struct RecordingRoutes: Sendable {
     private func recordingID(_ request: Request) async throws -> UUID {
         struct Body: Decodable { var recording_id: String? }
         _ = try Query(request, allowed: [])
-        let body = try await request.decodeJSON(Body.self)
+        let body: Body
+        let invalid = "Failed to decode request body."
+        do {
+            body = try await request.decodeJSON(Body.self, invalid: invalid)
+        } catch let problem as HTTPProblem where !problem.validations.isEmpty {
+            // Of the one field.
+            throw HTTPProblem(.badRequest, invalid, detail: "\"recording_id\" must be a string.")
+        }
         guard let text = body.recording_id, !text.isEmpty else {
             throw HTTPProblem(.badRequest, "Missing recording_id.")
         }
