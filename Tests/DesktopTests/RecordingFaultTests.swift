@@ -163,6 +163,26 @@ import Testing
         await world.end()
     }
 
+    /// Shutdown waits for no recording that waits for the desktop; what that goes on to do leaves no files.
+    @Test func oneThatShutdownOvertakesLeavesNothing() async throws {
+        let asked = Atomic(false)
+        let goOn = DispatchSemaphore(value: 0)
+        let world = try RecordingWorld(nil) {
+            asked.store(true, ordering: .relaxed)
+            goOn.wait()
+            return ["/bin/true"]
+        }
+        let start = Task { try await world.manager.start(UUID()) }
+        try await eventually("it looks for its recorder") { asked.load(ordering: .relaxed) }
+        await world.manager.shutdown()
+        await #expect(throws: DesktopError(.shuttingDown, "")) { try await start.value }
+        goOn.signal()
+        // Waits for what runs on it.
+        await world.pool.shutdown()
+        #expect(access(world.recordings, F_OK) != 0)
+        await world.end()
+    }
+
     @Test func withoutADesktopNothingBegins() async throws {
         let world = try RecordingWorld(nil, failure: DesktopError(.failed, "The desktop did not start."))
         for _ in 0..<6 {

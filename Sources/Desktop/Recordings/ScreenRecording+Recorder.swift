@@ -7,7 +7,7 @@ extension ScreenRecording {
     // MARK: Starting
 
     /// The recorders to try, in order. Blocks.
-    func prepare(_ display: String) throws -> [RecorderCommand] {
+    func recorders(for display: String) throws -> [RecorderCommand] {
         let configuration = context.configuration
         let path = configuration.environment.build()["PATH"] ?? EnvironmentBuilder.defaultPath
         var commands: [RecorderCommand] = []
@@ -22,7 +22,6 @@ extension ScreenRecording {
                 .failed, "Failed to start recording.",
                 detail: "There is neither ffmpeg nor portabledesktop in PATH; install ffmpeg.")
         }
-        try files.create()
         return commands
     }
 
@@ -33,7 +32,9 @@ extension ScreenRecording {
         perform(
             state.withLock { state in
                 state.failure = failure
-                return state.machine.cannotBegin()
+                let action = state.machine.cannotBegin()
+                // It may have been stopped while its directory was made.
+                return action == .none ? state.machine.launchFailed(isLast: true) : action
             })
     }
 

@@ -80,15 +80,15 @@ final class ScreenRecording: Sendable {
         task { [self] in
             do {
                 let desktop = try await context.provider.desktop()
-                // Shutdown may have removed all files meanwhile.
-                guard !state.withLock({ $0.machine.isOver }) else { return }
-                let commands = try await context.pool.run { [self] in try prepare(desktop.display) }
+                let commands = try await context.pool.run { [self] in try recorders(for: desktop.display) }
                 let action = state.withLock { state -> RecordingMachine.Action in
                     state.display = desktop.display
                     state.commands = commands
                     return state.machine.desktopReady()
                 }
-                if action == .none { _ = try? await context.pool.runToEnd { [files] in files.remove() } }
+                // It may be over: shutdown has removed all files, and waits no longer for this.
+                guard action != .none else { return }
+                try await context.pool.run { [files] in try files.create() }
                 perform(action)
             } catch {
                 cannotBegin(error)
@@ -160,7 +160,7 @@ final class ScreenRecording: Sendable {
     }
 
     private static func startFailure(_ state: State) -> DesktopError {
-        if state.cause == .shutdown { return DesktopError(.shuttingDown, "The agent is shutting down.") }
+        if state.cause == .shutdown { return DesktopSession.shuttingDown }
         return state.failure ?? DesktopError(.failed, "Failed to start recording.")
     }
 
