@@ -1,4 +1,5 @@
 import AgentCore
+import FoundationEssentials
 
 extension ManagedProcess {
     /// Returns at the exit, when the time is over, or when the handler that `register` was given is
@@ -17,5 +18,29 @@ extension ManagedProcess {
         await over.valueIgnoringCancellation
         timer.cancel()
         removeWaiter(over)
+    }
+}
+
+extension ProcessManager {
+    /// How a process failed soon after its start.
+    public struct EarlyFailure: Sendable {
+        /// The exit status, 1...255; nil for the end by a signal.
+        public var status: Int?
+        /// Such as `SIGSEGV`.
+        public var signal: String?
+        /// What it wrote, as a reader of the process API gets it.
+        public var output: String
+    }
+
+    /// Waits for the end of a process, at most for the time.
+    /// - Returns: nil when it still runs, or ended with status 0.
+    public func earlyFailure(of id: UUID, within time: Duration) async -> EarlyFailure? {
+        guard let process = find(id.uuidString, chat: nil) else { return nil }
+        await wait(for: process, atMost: time) { _ in }
+        let snapshot = process.snapshot()
+        guard let exit = snapshot.exit, exit.code != 0 else { return nil }
+        let signal = exit.signal.map(SignalName.name)
+        return EarlyFailure(
+            status: signal == nil ? exit.code : nil, signal: signal, output: RenderedOutput(snapshot.buffer).output)
     }
 }
