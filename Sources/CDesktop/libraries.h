@@ -32,7 +32,10 @@
     X(png_write_end) \
     X(png_get_io_ptr) \
     X(png_get_error_ptr) \
-    X(png_error)
+    X(png_error) \
+    X(png_image_begin_read_from_memory) \
+    X(png_image_finish_read) \
+    X(png_image_free)
 
 #define WD_XKB_FUNCTIONS(X) \
     X(xkb_keysym_from_name) \

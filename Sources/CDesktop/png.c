@@ -77,8 +77,8 @@ static bool encode(struct encoding *e, int width, int height) {
     return true;
 }
 
-bool wd_png_encode(const uint8_t *bgrx, int width, int height, int out_width, int out_height,
-                   struct wd_bytes *out, char *why, size_t capacity) {
+bool wd_png_encode(const uint8_t *bgrx, int row_pixels, int width, int height, int out_width,
+                   int out_height, struct wd_bytes *out, char *why, size_t capacity) {
     out->bytes = NULL;
     out->count = 0;
     struct encoding *e = calloc(1, sizeof *e);
@@ -88,7 +88,7 @@ bool wd_png_encode(const uint8_t *bgrx, int width, int height, int out_width, in
     }
     e->why = why;
     e->why_capacity = capacity;
-    e->scaler = wd_scaler_new(bgrx, width, height, out_width, out_height);
+    e->scaler = wd_scaler_new(bgrx, row_pixels, width, height, out_width, out_height);
     e->row = malloc((size_t)out_width * 3);
     bool done = false;
     if (e->scaler == NULL || e->row == NULL) {
@@ -109,4 +109,30 @@ bool wd_png_encode(const uint8_t *bgrx, int width, int height, int out_width, in
     }
     free(e);
     return done;
+}
+
+bool wd_png_decode(const uint8_t *png, size_t count, struct wd_bytes *out, int *width, int *height,
+                   char *why, size_t capacity) {
+    png_image image = {.version = PNG_IMAGE_VERSION};
+    out->bytes = NULL;
+    out->count = 0;
+    if (wd_png.png_image_begin_read_from_memory(&image, png, count)) {
+        image.format = PNG_FORMAT_BGRA;
+        size_t bytes = PNG_IMAGE_SIZE(image);
+        uint8_t *pixels = malloc(bytes);
+        // With NULL the library fails by itself and says why.
+        if (wd_png.png_image_finish_read(&image, NULL, pixels, 0, NULL)) {
+            out->bytes = pixels;
+            out->count = bytes;
+            *width = (int)image.width;
+            *height = (int)image.height;
+        } else {
+            free(pixels);
+        }
+    }
+    if (out->bytes == NULL) {
+        snprintf(why, capacity, "%s", image.message);
+    }
+    wd_png.png_image_free(&image);
+    return out->bytes != NULL;
 }

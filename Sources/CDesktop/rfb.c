@@ -31,6 +31,8 @@ enum {
 
     FENCE_PAYLOAD = 64,
     CUT_TEXT_LIMIT = 64 << 20,
+    // Compressed; a longer one is skipped.
+    CLIPBOARD_LIMIT = 4 << 20,
 };
 #define FENCE_REQUEST (1u << 31)
 #define FENCE_FLAGS 7u
@@ -39,6 +41,7 @@ struct wd_rfb {
     rfbClient *client;
     struct wd_rfb_state state;
     uint8_t *target;
+    struct wd_bytes clipboard; // as it came: compressed
     char why[160];
     uint8_t scrap[16384];
 };
@@ -135,6 +138,7 @@ struct wd_rfb *wd_rfb_open(int fd, unsigned read_seconds, char *why, size_t capa
 
 void wd_rfb_close(struct wd_rfb *rfb) {
     wd_vnc.rfbClientCleanup(rfb->client); // closes the socket too
+    free(rfb->clipboard.bytes);
     free(rfb);
 }
 
@@ -171,6 +175,33 @@ static bool resize(struct wd_rfb *rfb, int width, int height) {
         rfb->target = NULL;
     }
     return true;
+}
+
+// The size and the server's screens; `reason` 1 answers our SetDesktopSize.
+static bool read_desktop_size(struct wd_rfb *rfb, int reason, int status, int width, int height) {
+    struct wd_rfb_state *state = &rfb->state;
+    uint8_t count[4], screen[16];
+    if (!get(rfb, count, 4)) {
+        return false;
+    }
+    for (int i = 0; i < count[0]; i++) {
+        if (!get(rfb, screen, sizeof screen)) {
+            return false;
+        }
+        if (i == 0) {
+            state->resizable = true;
+            state->screen_id = be32(screen);
+            state->screen_flags = be32(screen + 12);
+        }
+    }
+    if (reason == 1) {
+        state->resize_answers++;
+        state->resize_status = status;
+        if (status != 0) {
+            return true; // refused: the size is the one that was asked for
+        }
+    }
+    return resize(rfb, width, height);
 }
 
 static bool read_raw(struct wd_rfb *rfb, int x, int y, int width, int height) {
@@ -223,15 +254,9 @@ static bool read_update(struct wd_rfb *rfb) {
         case DESKTOP_SIZE:
             good = resize(rfb, width, height);
             break;
-        case EXTENDED_DESKTOP_SIZE: {
-            uint8_t screens[4];
-            good = get(rfb, screens, 4) && skip(rfb, 16 * (size_t)screens[0]);
-            // x 1 and y not 0: the server refused a client's SetDesktopSize.
-            if (good && !(x == 1 && y != 0)) {
-                good = resize(rfb, width, height);
-            }
+        case EXTENDED_DESKTOP_SIZE:
+            good = read_desktop_size(rfb, x, y, width, height);
             break;
-        }
         case POINTER_POSITION:
             rfb->state.pointer_x = x;
             rfb->state.pointer_y = y;
@@ -248,6 +273,32 @@ static bool read_update(struct wd_rfb *rfb) {
     return true;
 }
 
+static void forget_clipboard(struct wd_rfb *rfb) {
+    free(rfb->clipboard.bytes);
+    rfb->clipboard.bytes = NULL;
+    rfb->clipboard.count = 0;
+}
+
+static bool read_clipboard(struct wd_rfb *rfb, size_t count) {
+    forget_clipboard(rfb);
+    rfb->clipboard.bytes = count <= CLIPBOARD_LIMIT ? malloc(count > 0 ? count : 1) : NULL;
+    bool good;
+    if (rfb->clipboard.bytes == NULL) {
+        good = skip(rfb, count);
+    } else {
+        good = get(rfb, rfb->clipboard.bytes, count);
+        rfb->clipboard.count = count;
+    }
+    rfb->state.clipboard_texts++;
+    return good;
+}
+
+bool wd_rfb_take_clipboard(struct wd_rfb *rfb, size_t limit, struct wd_bytes *text) {
+    bool good = wd_clipboard_decode(rfb->clipboard.bytes, rfb->clipboard.count, limit, text);
+    forget_clipboard(rfb);
+    return good;
+}
+
 static bool read_cut_text(struct wd_rfb *rfb) {
     uint8_t head[11];
     if (!get(rfb, head, 7)) {
@@ -261,14 +312,25 @@ static bool read_cut_text(struct wd_rfb *rfb) {
     if (length >= 0) {
         return skip(rfb, count);
     }
-    if (!get(rfb, head, 4) || !skip(rfb, count - 4)) {
+    if (!get(rfb, head, 4)) {
         return false;
     }
     uint32_t flags = be32(head);
+    count -= 4;
+    // The capabilities name all actions that the server knows.
+    if (!(flags & WD_CLIPBOARD_CAPS) && (flags & WD_CLIPBOARD_PROVIDE) && (flags & WD_CLIPBOARD_TEXT)) {
+        return read_clipboard(rfb, count);
+    }
+    if (!skip(rfb, count)) {
+        return false;
+    }
     if (flags & WD_CLIPBOARD_CAPS) {
         rfb->state.clipboard = flags;
     } else if ((flags & WD_CLIPBOARD_REQUEST) && (flags & WD_CLIPBOARD_TEXT)) {
         rfb->state.clipboard_requests++;
+    } else if (flags & WD_CLIPBOARD_NOTIFY) {
+        rfb->state.clipboard_offers++;
+        rfb->state.clipboard_offered = (flags & WD_CLIPBOARD_TEXT) != 0;
     }
     return true;
 }

@@ -15,6 +15,7 @@ struct axis {
 
 struct wd_scaler {
     const uint8_t *source;
+    size_t row_bytes; // from one row of the source to the next
     int width, height, out_width, out_height;
     struct axis columns, rows;
     uint16_t *sum; // a source row of 4 channels, weighted over rows: 8.8 fixed point
@@ -74,12 +75,14 @@ static bool make_axis(struct axis *axis, int in, int out, int unit) {
     return true;
 }
 
-struct wd_scaler *wd_scaler_new(const uint8_t *bgrx, int width, int height, int out_width, int out_height) {
+struct wd_scaler *wd_scaler_new(const uint8_t *bgrx, int row_pixels, int width, int height, int out_width,
+                                int out_height) {
     struct wd_scaler *scaler = calloc(1, sizeof *scaler);
     if (scaler == NULL) {
         return NULL;
     }
     scaler->source = bgrx;
+    scaler->row_bytes = (size_t)row_pixels * 4;
     scaler->width = width;
     scaler->height = height;
     scaler->out_width = out_width;
@@ -112,23 +115,23 @@ static void copy_row(const uint8_t *restrict in, uint8_t *restrict rgb, int widt
 }
 
 void wd_scaler_row(struct wd_scaler *scaler, int y, uint8_t *rgb) {
-    size_t stride = (size_t)scaler->width * 4;
+    size_t samples = (size_t)scaler->width * 4;
     if (scaler->width == scaler->out_width && scaler->height == scaler->out_height) {
-        copy_row(scaler->source + stride * (size_t)y, rgb, scaler->width);
+        copy_row(scaler->source + scaler->row_bytes * (size_t)y, rgb, scaler->width);
         return;
     }
     // Rows first: all channels of a row are alike, which the compiler turns into vectors.
     uint16_t *restrict sum = scaler->sum;
     const uint16_t *weights = scaler->rows.weights + (size_t)y * (size_t)scaler->rows.most;
     for (int k = 0; k < scaler->rows.count[y]; k++) {
-        const uint8_t *restrict in = scaler->source + stride * (size_t)(scaler->rows.first[y] + k);
+        const uint8_t *restrict in = scaler->source + scaler->row_bytes * (size_t)(scaler->rows.first[y] + k);
         uint16_t weight = weights[k];
         if (k == 0) {
-            for (size_t i = 0; i < stride; i++) {
+            for (size_t i = 0; i < samples; i++) {
                 sum[i] = (uint16_t)(in[i] * weight);
             }
         } else {
-            for (size_t i = 0; i < stride; i++) {
+            for (size_t i = 0; i < samples; i++) {
                 sum[i] = (uint16_t)(sum[i] + in[i] * weight);
             }
         }

@@ -9,6 +9,21 @@ public struct DesktopPoint: Sendable, Equatable {
     }
 }
 
+/// A part of the screen in the caller's coordinate space; width and height at least 1.
+public struct DesktopRegion: Sendable, Equatable {
+    public var x: Int
+    public var y: Int
+    public var width: Int
+    public var height: Int
+
+    public init(x: Int, y: Int, width: Int, height: Int) {
+        self.x = x
+        self.y = y
+        self.width = width
+        self.height = height
+    }
+}
+
 /// One validated action (spec: virtual desktop, actions).
 public struct DesktopAction: Sendable, Equatable {
     public enum Kind: String, Sendable, CaseIterable {
@@ -26,11 +41,25 @@ public struct DesktopAction: Sendable, Equatable {
         case leftClickDrag = "left_click_drag"
         case leftMouseDown = "left_mouse_down"
         case leftMouseUp = "left_mouse_up"
+        case middleMouseDown = "middle_mouse_down"
+        case middleMouseUp = "middle_mouse_up"
+        case rightMouseDown = "right_mouse_down"
+        case rightMouseUp = "right_mouse_up"
         case scroll
         case cursorPosition = "cursor_position"
         case screenshot
+        /// A screenshot of a region.
+        case zoom
         case wait
+        case waitStable = "wait_stable"
         case open
+        case clipboardGet = "clipboard_get"
+        case clipboardSet = "clipboard_set"
+        case windows
+        case focusWindow = "focus_window"
+        case closeWindow = "close_window"
+        case waitForWindow = "wait_for_window"
+        case resize
     }
 
     public enum Direction: String, Sendable, CaseIterable {
@@ -49,6 +78,23 @@ public struct DesktopAction: Sendable, Equatable {
     /// The caller's coordinate space, each 1...``DesktopLimits/declaredSide``; nil is the desktop's own.
     public var declaredWidth: Int?
     public var declaredHeight: Int?
+    /// X keysyms that are held during a click, a drag or a turn of the wheel.
+    public var modifiers: [UInt32] = []
+    /// The part of the screen of a picture, or the one that has to be still; nil is all of it.
+    public var region: DesktopRegion?
+    /// Of a picture, in ``DesktopLimits/scales``.
+    public var scale = 1.0
+    /// Whether a picture is taken afterwards.
+    public var takesScreenshot = false
+    /// A part of the window's title.
+    public var title: String?
+    public var windowID: UInt32?
+    /// How long the screen has to be still: 0...``DesktopLimits/durationMilliseconds``.
+    public var stillMilliseconds = 500
+    /// How long an event is waited for: 0...``DesktopLimits/durationMilliseconds``.
+    public var timeoutMilliseconds = 10_000
+    /// The desktop's new size.
+    public var newSize: DesktopSize?
 
     /// The caller's coordinate space where both sides of it are declared.
     public var declared: DesktopSize? {
@@ -72,5 +118,49 @@ public struct DesktopAction: Sendable, Equatable {
         self.scrollAmount = scrollAmount
         self.scrollDirection = scrollDirection
         (declaredWidth, declaredHeight) = (declared?.width, declared?.height)
+    }
+}
+
+extension DesktopAction.Kind {
+    /// Whether it can be repeated without a further effect.
+    var changesNothing: Bool {
+        switch self {
+        case .screenshot, .zoom, .cursorPosition, .mouseMove, .clipboardGet: true
+        default: false
+        }
+    }
+
+    /// Whether modifiers can be held during it.
+    var takesModifiers: Bool {
+        switch self {
+        case .leftClick, .rightClick, .middleClick, .doubleClick, .tripleClick, .leftClickDrag, .scroll: true
+        default: false
+        }
+    }
+
+    /// Whether it sends pointer events.
+    var usesPointer: Bool {
+        switch self {
+        case .mouseMove, .leftMouseDown, .leftMouseUp, .middleMouseDown, .middleMouseUp, .rightMouseDown,
+            .rightMouseUp:
+            true
+        default: takesModifiers
+        }
+    }
+
+    /// Whether it may take as long as the client says, so that it has to end when the client goes away.
+    var mayTakeLong: Bool {
+        switch self {
+        case .holdKey, .wait, .waitStable, .waitForWindow: true
+        default: false
+        }
+    }
+
+    /// Whether a ``DesktopDriver`` performs it.
+    var isOfDriver: Bool {
+        switch self {
+        case .wait, .open, .waitStable, .windows, .focusWindow, .closeWindow, .waitForWindow: false
+        default: true
+        }
     }
 }

@@ -5,6 +5,8 @@ public struct DesktopError: Error, Sendable, Equatable {
         case invalid
         /// There is nothing of that name: 404.
         case notFound
+        /// A viewer holds the pointer: 409.
+        case pointerHeld
         /// The recording is larger than may be sent: 413.
         case tooLarge
         /// A limit on how many may run or wait at once: 429.

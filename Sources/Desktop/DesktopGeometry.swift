@@ -26,4 +26,56 @@ enum DesktopGeometry {
             x: map(point.x, from: size.width, to: action.declaredWidth ?? size.width),
             y: map(point.y, from: size.height, to: action.declaredHeight ?? size.height))
     }
+
+    /// The part of the framebuffer that a region of the caller's space covers, edge to edge, cut off at the screen's.
+    /// - Throws: ``DesktopError`` `.invalid` when nothing of it is on the screen.
+    static func native(
+        _ region: DesktopRegion, of action: DesktopAction, on size: DesktopSize
+    ) throws(DesktopError) -> DesktopRegion {
+        let (left, right) = edges(region.x, region.width, from: action.declaredWidth ?? size.width, to: size.width)
+        let (top, bottom) = edges(region.y, region.height, from: action.declaredHeight ?? size.height, to: size.height)
+        guard right > left, bottom > top else {
+            let (width, height) = (action.declaredWidth ?? size.width, action.declaredHeight ?? size.height)
+            throw .invalid(
+                "\"region\" [\(region.x), \(region.y), \(region.width), \(region.height)] is outside the screen, "
+                    + "which is \(width) by \(height).")
+        }
+        return DesktopRegion(x: left, y: top, width: right - left, height: bottom - top)
+    }
+
+    /// The first and the end of the pixels that a stretch covers; at least one where it begins on the screen.
+    private static func edges(_ start: Int, _ length: Int, from declared: Int, to native: Int) -> (Int, Int) {
+        // As Doubles: the end may not fit in an Int.
+        func edge(_ value: Double) -> Int {
+            Int(min(max((value * Double(native) / Double(declared)).rounded(), 0), Double(native)))
+        }
+        let first = edge(Double(start))
+        let end = edge(Double(start) + Double(length))
+        return start >= 0 && start < declared
+            ? (min(first, native - 1), max(end, min(first, native - 1) + 1)) : (first, end)
+    }
+
+    /// What a picture shows, and its size: a region in native resolution, the whole in the caller's, both scaled.
+    /// - Throws: ``DesktopError`` `.invalid` for a region outside the screen, and a picture that would be too large.
+    static func picture(
+        of action: DesktopAction, on size: DesktopSize
+    ) throws(DesktopError) -> (area: DesktopRegion, size: DesktopSize) {
+        var area = DesktopRegion(x: 0, y: 0, width: size.width, height: size.height)
+        var wanted = DesktopSize(
+            width: action.declaredWidth ?? size.width, height: action.declaredHeight ?? size.height)
+        if let region = action.region {
+            area = try native(region, of: action, on: size)
+            wanted = DesktopSize(width: area.width, height: area.height)
+        }
+        guard action.scale != 1 else { return (area, wanted) }
+        func scaled(_ side: Int) -> Int { max(1, Int((Double(side) * action.scale).rounded())) }
+        wanted = DesktopSize(width: scaled(wanted.width), height: scaled(wanted.height))
+        let most = DesktopLimits.pictureSide
+        guard wanted.width <= most, wanted.height <= most else {
+            throw .invalid(
+                "The picture would have \(wanted.width) by \(wanted.height) pixels; at most \(most) on a side are "
+                    + "possible: choose a smaller \"scale\".")
+        }
+        return (area, wanted)
+    }
 }

@@ -22,6 +22,8 @@ public enum DesktopLimits {
     public static let shutdownRecordings = Duration.seconds(3)
     /// How long a stopped recording's files are kept.
     public static let recordingRetention = Duration.seconds(3_600)
+    /// How long a program that is opened is watched for failing at once.
+    public static let openCheck = Duration.milliseconds(300)
     /// Distinct characters outside the keyboard layout that one desktop types as keys; further ones go
     /// through the clipboard. The X server has this many spare keycodes.
     public static let spareKeycodes = 19
@@ -29,8 +31,30 @@ public enum DesktopLimits {
     public static let scrollAmount = 1_000
     /// Pixels of one side of the coordinate space that a caller declares; more is refused.
     public static let declaredSide = 8_192
+    /// Factors by which a picture may be scaled.
+    public static let scales = 0.05...8.0
+    /// Pixels of one side of a picture, and of a desktop that is resized.
+    public static let pictureSide = 8_192
     /// Keys of one combination.
     public static let combinationKeys = 16
+    /// Combinations that one action presses in order.
+    public static let combinations = 64
+    /// Keys that are held during a click.
+    public static let modifiers = 8
+    /// Bytes of UTF-8 that are put on the clipboard or read from it.
+    public static let clipboardBytes = 1 << 20
+    /// How long the VNC server may take to send the clipboard before xclip is asked.
+    public static let clipboardAnswer = Duration.seconds(1)
+    /// How long after a key or a click a program may take to put something on the clipboard, before it is read.
+    public static let clipboardDelay = Duration.milliseconds(200)
+    /// How long after that a further program may.
+    public static let clipboardSettles = Duration.milliseconds(20)
+    /// How long a viewer may hold a button before an action of the pointer fails.
+    public static let viewerHold = Duration.seconds(2)
+    /// Waits for a still screen at once; a further one is 429.
+    public static let stillnessWaits = 16
+    /// How long the window manager and the programs may take to follow a new size.
+    public static let resizeBudget = Duration.seconds(5)
     /// Bytes of UTF-8 that go through the clipboard at once; longer text goes in pieces.
     public static let pasteBytes = 16 << 10
     /// How long a program may take to fetch what is pasted.
@@ -38,11 +62,11 @@ public enum DesktopLimits {
     /// How long a program gets to paste where there is no signal that it has.
     public static let blindPaste = Duration.milliseconds(500)
     /// How long the VNC server may take to answer a request; then the connection counts as lost.
-    public static let answerBudget = Duration.seconds(10)
+    public static let answerBudget = Duration.seconds(5)
     /// From the first connection attempt to a server that answers.
     public static let connectBudget = Duration.seconds(10)
-    /// How long a helper program (xdotool, xclip) may take.
-    public static let helperBudget = Duration.seconds(10)
+    /// How long a helper program (xclip) may take.
+    public static let helperBudget = Duration.seconds(5)
     /// How long a subcommand of portabledesktop may take, and the bytes it may print.
     public static let programBudget = Duration.seconds(10)
     /// Added for each character that it types, at 12 ms each on a fast machine.
@@ -60,8 +84,8 @@ public enum DesktopLimits {
     /// Keys or clicks that are sent before we wait until the server has processed them.
     public static let eventsAtOnce = 64
     /// Steps of a drag and the time between them: programs ignore a drag without movement.
-    public static let dragSteps = 12
-    public static let dragStep = Duration.milliseconds(8)
+    public static let dragSteps = 6
+    public static let dragStep = Duration.milliseconds(6)
     /// How long a key is held before it repeats, and the time between repeats (30 Hz).
     public static let repeatDelay = Duration.milliseconds(500)
     public static let repeatInterval = Duration.microseconds(33_333)

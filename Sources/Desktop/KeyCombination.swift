@@ -25,9 +25,11 @@ struct KeyCombination: Sendable, Equatable {
         }
         var shift = shiftIsHeld
         var pressed: [UInt32] = []
-        for keysym in keysyms {
+        for (part, keysym) in zip(parts, keysyms) {
             if Keysym.isShift(keysym) { shift = true }
-            let keysym = shift ? Keysym.shifted(keysym) : keysym
+            // `CTRL+T` is ctrl+t: a letter in a combination is a key, and only one that stands alone is a capital.
+            let isKey = parts.count > 1 && part.unicodeScalars.count == 1
+            let keysym = shift ? Keysym.shifted(keysym) : isKey ? Keysym.lowered(keysym) : keysym
             // A bare uppercase letter would turn Caps Lock on and leave it on.
             if !shift, Keysym.isUppercase(keysym) {
                 pressed.append(Keysym.shift)
@@ -36,6 +38,33 @@ struct KeyCombination: Sendable, Equatable {
             pressed.append(keysym)
         }
         self.keysyms = pressed
+    }
+
+    /// Combinations that are pressed one after the other, separated by spaces: `ctrl+a ctrl+c`. Spaces around a `+`
+    /// belong to one combination; a space alone is the space bar.
+    /// - Throws: as ``init(_:shiftIsHeld:)``, and when they are too many.
+    static func sequence(_ text: String, shiftIsHeld: Bool = false) throws(DesktopError) -> [KeyCombination] {
+        var joined: [String] = []
+        var joinsNext = false
+        for word in text.split(separator: " ").map(String.init) {
+            // A `+` alone is the key, unless something is on both sides of it.
+            let isPlus = word.allSatisfy { $0 == "+" }
+            if joinsNext || word.hasPrefix("+") && !joined.isEmpty, let last = joined.popLast() {
+                joined.append(last + word)
+            } else {
+                joined.append(word)
+            }
+            joinsNext = word.hasSuffix("+") && (isPlus ? !joinsNext && joined.last != word : !word.hasSuffix("++"))
+        }
+        guard !joined.isEmpty else { return [try KeyCombination(text, shiftIsHeld: shiftIsHeld)] }
+        guard joined.count <= DesktopLimits.combinations else {
+            throw DesktopError(
+                .invalid, "At most \(DesktopLimits.combinations) combinations are pressed at once, not \(joined.count)."
+            )
+        }
+        var combinations: [KeyCombination] = []
+        for text in joined { combinations.append(try KeyCombination(text, shiftIsHeld: shiftIsHeld)) }
+        return combinations
     }
 
     /// Splits at `+`. Where a name is missing, as in `+` and `ctrl++`, the `+` is the key itself.
@@ -78,7 +107,15 @@ struct KeyCombination: Sendable, Equatable {
     private static func valid(_ keysym: UInt32) -> UInt32? { keysym == 0 || keysym == 0xff_ffff ? nil : keysym }
 
     /// In lower case. Other names of X are found in any case by xkbcommon.
-    private static let aliases: [String: UInt32] = [
+    private static let aliases: [String: UInt32] = {
+        var all = names
+        for digit in 0...9 as ClosedRange<UInt32> {
+            for name in ["numpad", "numpad_", "num"] { all["\(name)\(digit)"] = 0xffb0 + digit }
+        }
+        return all
+    }()
+
+    private static let names: [String: UInt32] = [
         "ctrl": 0xffe3, "control": 0xffe3, "shift": Keysym.shift,
         "alt": 0xffe9, "option": 0xffe9, "altgr": 0xfe03,
         "super": 0xffeb, "meta": 0xffeb, "cmd": 0xffeb, "command": 0xffeb, "win": 0xffeb, "windows": 0xffeb,
@@ -87,6 +124,13 @@ struct KeyCombination: Sendable, Equatable {
         "pgup": 0xff55, "pageup": 0xff55, "pgdn": 0xff56, "pgdown": 0xff56, "pagedown": 0xff56,
         "arrowup": 0xff52, "arrowdown": 0xff54, "arrowleft": 0xff51, "arrowright": 0xff53,
         "capslock": 0xffe5, "caps": 0xffe5, "numlock": 0xff7f, "scrolllock": 0xff14,
+        "arrow_up": 0xff52, "arrow_down": 0xff54, "arrow_left": 0xff51, "arrow_right": 0xff53,
+        "ctrl_l": Keysym.control, "ctrl_r": Keysym.control + 1, "cmd_l": 0xffeb, "cmd_r": 0xffec,
+        "win_l": 0xffeb, "win_r": 0xffec, "option_l": 0xffe9, "option_r": 0xffea,
+        "numpad_enter": 0xff8d, "numpad_add": 0xffab, "numpad_subtract": 0xffad, "numpad_multiply": 0xffaa,
+        "numpad_divide": 0xffaf, "numpad_decimal": 0xffae,
+        "page_dn": 0xff56, "pg_up": 0xff55, "pg_dn": 0xff56, "back_space": Keysym.backspace,
+        "print_screen": 0xff61, "caps_lock": 0xffe5, "num_lock": 0xff7f, "scroll_lock": 0xff14,
         "printscreen": 0xff61, "prtsc": 0xff61, "contextmenu": 0xff67, "apps": 0xff67,
     ]
 }
@@ -133,6 +177,9 @@ enum Keysym {
         return value == 0 ? nil : Unicode.Scalar(value)
     }
 
+    /// Shift, Control, Lock, Meta, Alt, Super and Hyper of both sides, and AltGr.
+    static func isModifier(_ keysym: UInt32) -> Bool { (0xffe1...0xffee).contains(keysym) || keysym == 0xfe03 }
+
     static func isShift(_ keysym: UInt32) -> Bool { keysym == shift || keysym == shift + 1 }
 
     /// Whether it needs Shift. Only letters do: the server presses Shift for symbols itself.
@@ -151,6 +198,12 @@ enum Keysym {
         let upper = scalar.properties.uppercaseMapping.unicodeScalars
         guard upper.count == 1, let first = upper.first else { return keysym }
         return of(first) ?? keysym
+    }
+
+    /// The keysym of a capital's key without Shift; the same for everything else.
+    static func lowered(_ keysym: UInt32) -> UInt32 {
+        guard let scalar = scalar(keysym), isUppercase(scalar) else { return keysym }
+        return scalar.properties.lowercaseMapping.unicodeScalars.first.flatMap(of) ?? keysym
     }
 
     /// The layout of an X server without a configured keyboard (us).

@@ -14,6 +14,8 @@ struct SessionLimits: Sendable {
     var probeAfter = Duration.seconds(2)
     /// How long a desktop may take to answer before it is killed and a new one started.
     var probe = Duration.seconds(5)
+    /// A window manager that has ended is started again at most once within this time.
+    var windowManagerRestart = Duration.seconds(5)
     /// Between SIGTERM and SIGKILL for openbox and Xvnc.
     var stopGrace = Duration.seconds(2)
     /// How long SIGKILL is waited for.

@@ -14,7 +14,7 @@ import Testing
         do {
             return "accepted: \(try decode(json))"
         } catch let error as DesktopError {
-            return error.code == .invalid ? error.message : "\(error)"
+            return error.code == .invalid ? error.detail ?? error.message : "\(error)"
         } catch {
             return "\(error)"
         }
@@ -23,11 +23,14 @@ import Testing
     @Test(arguments: DesktopAction.Kind.allCases)
     func acceptsEachAction(kind: DesktopAction.Kind) throws {
         let action = try decode(
-            #"{"action":"\#(kind.rawValue)","coordinate":[3,4],"start_coordinate":[1,2],"text":"a","duration":5}"#)
+            #"{"action":"\#(kind.rawValue)","coordinate":[3,4],"start_coordinate":[1,2],"duration":5,"#
+                + #""text":"\#(kind == .resize ? "8x8" : "a")","region":[1,2,3,4],"id":7,"title":"t"}"#)
         #expect(action.kind == kind)
         #expect(action.coordinate == DesktopPoint(x: 3, y: 4))
         #expect(action.startCoordinate == DesktopPoint(x: 1, y: 2))
-        #expect(action.text == "a")
+        #expect(action.text == (kind == .resize ? "8x8" : "a"))
+        #expect(action.region == DesktopRegion(x: 1, y: 2, width: 3, height: 4))
+        #expect(action.windowID == 7 && action.title == "t")
         #expect(action.durationMilliseconds == 5)
     }
 
@@ -38,19 +41,25 @@ import Testing
         #expect(action.declared == nil)
         let scaled = try decode(#"{"action":"screenshot","scaled_width":1280,"scaled_height":720}"#)
         #expect(scaled.declared == DesktopSize(width: 1280, height: 720))
+        let native = try decode(#"{"action":"screenshot","scaled_width":0,"scaled_height":-5}"#)
+        #expect(native.declaredWidth == nil && native.declaredHeight == nil)
     }
 
     @Test(arguments: [
         ("mouse_move", "coordinate"), ("left_click", "coordinate"), ("right_click", "coordinate"),
         ("middle_click", "coordinate"), ("double_click", "coordinate"), ("triple_click", "coordinate"),
-        ("scroll", "coordinate"), ("left_click_drag", "start_coordinate"), ("key", "text"), ("key_down", "text"),
+        ("scroll", "coordinate"), ("key", "text"), ("key_down", "text"),
         ("key_up", "text"), ("type", "text"), ("hold_key", "text"), ("open", "text"), ("wait", "duration"),
+        ("zoom", "region"), ("clipboard_set", "text"), ("resize", "text"), ("focus_window", "id"),
+        ("close_window", "id"), ("wait_for_window", "title"),
     ])
     func namesWhatIsMissing(action: String, field: String) {
         #expect(refusal(#"{"action":"\#(action)"}"#) == #"Missing "\#(field)" for \#(action) action."#)
-        #expect(
-            refusal(#"{"action":"left_click_drag","start_coordinate":[1,1]}"#)
-                == #"Missing "coordinate" for left_click_drag action."#)
+        for point in [#""start_coordinate""#, #""coordinate""#] {
+            #expect(
+                refusal(#"{"action":"left_click_drag",\#(point):[1,1]}"#)
+                    == #"Missing "coordinate" or "start_coordinate" for left_click_drag."#)
+        }
     }
 
     @Test(arguments: [
@@ -72,7 +81,6 @@ import Testing
         (#"{"action":"wait","duration":"1"}"#, #""duration" must be a whole number."#),
         (#"{"action":"wait","duration":-1}"#, #""duration" must be at least 0 milliseconds, not -1."#),
         (#"{"action":"wait","duration":60001}"#, #""duration" must be at most 60000 milliseconds, not 60001."#),
-        (#"{"action":"screenshot","scaled_width":0}"#, #""scaled_width" must be at least 1, not 0."#),
         (#"{"action":"screenshot","scaled_height":8193}"#, #""scaled_height" must be at most 8192, not 8193."#),
         (
             #"{"action":"scroll","coordinate":[1,1],"scroll_amount":-1}"#,
@@ -88,8 +96,57 @@ import Testing
         (#"{"action":"type","text":"a\u0007"}"#, #""text" has a control character that no key types: U+0007."#),
         (#"{"action":"type","text":"\u0000"}"#, #""text" has a control character that no key types: U+0000."#),
         (#"{"action":"open","text":""}"#, #"Missing "text" for open action."#),
-        ("", "Request body must be valid JSON."), ("[]", "Request body must be valid JSON."),
-        ("{", "Request body must be valid JSON."), (#"{"action":"wait","#, "Request body must be valid JSON."),
+        (#"{"action":"open","text":"a\u0000"}"#, #""text" must not contain a NUL character."#),
+        (#"{"action":"clipboard_set","text":"\u0000"}"#, #""text" must not contain a NUL character."#),
+        (#"{"action":"wait_for_window","title":""}"#, #"Missing "title" for wait_for_window action."#),
+        (#"{"action":"wait_stable","ms":60001}"#, #""ms" must be at most 60000 milliseconds, not 60001."#),
+        (#"{"action":"wait_stable","ms":-1}"#, #""ms" must be at least 0 milliseconds, not -1."#),
+        (
+            #"{"action":"wait_stable","timeout_ms":60001}"#,
+            #""timeout_ms" must be at most 60000 milliseconds, not 60001."#
+        ),
+        (#"{"action":"zoom","region":[1,2,3]}"#, #""region" must be [x, y, width, height], not 3 numbers."#),
+        (#"{"action":"zoom","region":[1,2,0,3]}"#, #""region" must be at least 1 by 1, not 0 by 3."#),
+        (#"{"action":"zoom","region":[1,2,0.5,3]}"#, #""region" must be an array of four whole numbers."#),
+        (#"{"action":"screenshot","scale":0.04}"#, #""scale" must be from 0.05 to 8.0, not 0.04."#),
+        (#"{"action":"screenshot","scale":8.01}"#, #""scale" must be from 0.05 to 8.0, not 8.01."#),
+        (#"{"action":"screenshot","scale":"2"}"#, #""scale" must be a number."#),
+        (#"{"action":"screenshot","screenshot":1}"#, #""screenshot" must be true or false."#),
+        (#"{"action":"focus_window","id":-1}"#, #""id" must be at least 0, not -1."#),
+        (#"{"action":"focus_window","id":4294967296}"#, #""id" must be at most 4294967295, not 4294967296."#),
+        (
+            #"{"action":"left_click","coordinate":[1,1],"modifiers":"ctrl"}"#,
+            #""modifiers" must be an array of strings."#
+        ),
+        (
+            #"{"action":"left_click","coordinate":[1,1],"modifiers":["q"]}"#,
+            #""modifiers" takes ctrl, shift, alt, super and the like, not q."#
+        ),
+        (
+            #"{"action":"left_click","coordinate":[1,1],"modifiers":["ctrl+alt"]}"#,
+            #""modifiers" takes ctrl, shift, alt, super and the like, not ctrl+alt."#
+        ),
+        (
+            #"{"action":"key","text":"a","modifiers":["ctrl"]}"#,
+            #""modifiers" are for clicks, drags and scroll, not for the key action."#
+        ),
+        (
+            #"{"action":"resize","text":"0x100"}"#,
+            #""text" must be a size such as 1280x720, at most 8192 pixels on a side, not 0x100."#
+        ),
+        (
+            #"{"action":"resize","text":"8193x100"}"#,
+            #""text" must be a size such as 1280x720, at most 8192 pixels on a side, not 8193x100."#
+        ),
+        (
+            #"{"action":"resize","text":"100"}"#,
+            #""text" must be a size such as 1280x720, at most 8192 pixels on a side, not 100."#
+        ),
+        (#"{"action":"key_down","text":"a b"}"#, "Unknown key: a b"),
+        ("", "The body is empty."), ("[]", "The body must be a JSON object."),
+        ("null", "The body must be a JSON object."), ("3", "The body must be a JSON object."),
+        (#""x""#, "The body must be a JSON object."), ("{", "The body is not valid JSON."),
+        (#"{"action":"wait","#, "The body is not valid JSON."), (#"{"action" "wait"}"#, "The body is not valid JSON."),
     ])
     func namesWhatIsWrong(json: String, message: String) {
         #expect(refusal(json) == message)
@@ -102,6 +159,33 @@ import Testing
         #expect(try decode(#"{"action":"screenshot","scaled_width":8192,"scaled_height":1}"#).declaredWidth == 8_192)
         let far = try decode(#"{"action":"mouse_move","coordinate":[-9223372036854775808,9223372036854775807]}"#)
         #expect(far.coordinate == DesktopPoint(x: .min, y: .max))
+    }
+
+    @Test func takesWhatOnlyOursHas() throws {
+        let click = try decode(
+            #"{"action":"left_click","coordinate":[1,1],"modifiers":["CTRL","shift","control"],"screenshot":true}"#)
+        #expect(click.modifiers == [0xffe3, 0xffe1] && click.takesScreenshot)
+        let names = Array(repeating: "\"ctrl\"", count: DesktopLimits.modifiers)
+        _ = try decode(#"{"action":"scroll","coordinate":[1,1],"modifiers":[\#(names.joined(separator: ","))]}"#)
+        #expect(
+            refusal(
+                #"{"action":"scroll","coordinate":[1,1],"modifiers":[\#((names + names[..<1]).joined(separator: ","))]}"#
+            )
+                == "\"modifiers\" has at most 8 keys, not 9.")
+        let still = try decode(#"{"action":"wait_stable","ms":60000,"timeout_ms":0}"#)
+        #expect(still.stillMilliseconds == 60_000 && still.timeoutMilliseconds == 0)
+        #expect(try decode(#"{"action":"resize","text":"8192X1"}"#).newSize == DesktopSize(width: 8_192, height: 1))
+        #expect(try decode(#"{"action":"screenshot","scale":0.05}"#).scale == 0.05)
+        #expect(try decode(#"{"action":"focus_window","id":4294967295}"#).windowID == .max)
+    }
+
+    /// The body limits a text sooner, but not one that comes another way.
+    @Test func limitsTheClipboard() throws {
+        let text = String(repeating: "x", count: DesktopLimits.clipboardBytes)
+        #expect(try decode(#"{"action":"clipboard_set","text":"\#(text)"}"#).text == text)
+        #expect(
+            refusal(#"{"action":"clipboard_set","text":"\#(text)y"}"#)
+                == #""text" has 1048577 bytes; the clipboard takes 1048576."#)
     }
 
     @Test func encodesAnswers() throws {
@@ -118,5 +202,14 @@ import Testing
                     + #""screenshot_height":9,"screenshot_width":7}"#)
         }
         #expect(text(ActionResult(screenshot: [1, 2, 3])) == #"{"screenshot_data":"AQID"}"#)
+        var result = ActionResult(output: "x")
+        (result.desktopRestarted, result.met, result.windows) = (true, false, [])
+        #expect(text(result) == #"{"desktop_restarted":true,"met":false,"output":"x","windows":[]}"#)
+        let window = DesktopWindow(
+            id: 7, title: "a\"b", className: "C", pid: nil, x: -1, y: 2, width: 3, height: 4, isFocused: true)
+        result = ActionResult()
+        result.windows = [window, window]
+        let one = #"{"class":"C","focused":true,"h":4,"id":7,"pid":null,"title":"a\"b","w":3,"x":-1,"y":2}"#
+        #expect(text(result) == #"{"windows":[\#(one),\#(one)]}"#)
     }
 }

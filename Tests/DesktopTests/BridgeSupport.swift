@@ -217,12 +217,16 @@ final class FakeVNC: Sendable {
 /// Records the calls of a bridge.
 final class RecordingDriver: DesktopDriver {
     let left = Mutex<[Bool]>([])
-    let moves = Atomic<Int>(0)
+    let inputs = Atomic<Int>(0)
+    let came = Atomic<Int>(0)
+    let holds = Mutex<[Bool]>([])
     var size: DesktopSize { DesktopSize(width: 1, height: 1) }
     var isAlive: Bool { true }
     func perform(_ action: DesktopAction) async throws -> ActionResult { ActionResult() }
     func probe(within budget: Duration) async throws {}
-    func pointerMovedByViewer() { moves.add(1, ordering: .relaxed) }
+    func viewerCame() { came.add(1, ordering: .relaxed) }
+    func viewerSentInput() { inputs.add(1, ordering: .relaxed) }
+    func viewerHolds(_ holds: Bool) { self.holds.withLock { $0.append(holds) } }
     func viewerLeft(heldButtons: Bool) async { left.withLock { $0.append(heldButtons) } }
     func releaseAll() async {}
     func close() async {}

@@ -103,7 +103,7 @@ import Testing
             }
             #expect(try await received == sent + RFBClientInspectorTests.pointer(0, 300, 200))
             try await eventually("the driver is notified") { driver.left.withLock { $0 } == [true] }
-            #expect(driver.moves.load(ordering: .relaxed) == 1)
+            #expect(driver.inputs.load(ordering: .relaxed) == 1)
             await server.world.session.hub.settled()
         }
     }

@@ -25,7 +25,7 @@ import Testing
                         #"{"action":"scroll","coordinate":[1,2],"scroll_direction":"in"}"#, 400,
                         "Invalid scroll direction: in"
                     ),
-                    ("{", 400, "Request body must be valid JSON."),
+                    ("{", 400, "Failed to decode request body."),
                 ]
                 for (body, status, message) in cases {
                     let answer = try server.action(body)
@@ -82,7 +82,8 @@ import Testing
                     try server.action(#"{"action":"screenshot"}"#),
                     try server.connect().request("GET", Self.vnc, headers: Self.upgrade),
                 ] {
-                    #expect(answer.status == 500 && answer.json["message"] as? String == "Failed to start the desktop.")
+                    #expect(
+                        answer.status == 500 && answer.json["message"] as? String == "Failed to start desktop session.")
                     #expect((answer.json["detail"] as? String ?? "").hasSuffix("cannot find Xvnc"), "\(answer.text)")
                 }
             }

@@ -146,17 +146,17 @@ import Testing
     @Test func namesServersThatAreNotThere() async throws {
         let directory = try TemporaryDirectory()
         await #expect(throws: DesktopError(.connectionLost, "")) {
-            _ = try await RFBDriver.connect(to: .unix("\(directory.path)/none"), display: ":9999")
+            _ = try await RFBDriver.connect(to: .unix("\(directory.path)/none"))
         }
         await #expect(throws: DesktopError(.connectionLost, "")) {
-            _ = try await RFBDriver.connect(to: .tcp(host: "127.0.0.1", port: 1), display: ":9999")
+            _ = try await RFBDriver.connect(to: .tcp(host: "127.0.0.1", port: 1))
         }
         await #expect(throws: DesktopError(.connectionLost, "")) {
-            _ = try await RFBDriver.connect(to: .tcp(host: "no.such.host.invalid", port: 1), display: ":9999")
+            _ = try await RFBDriver.connect(to: .tcp(host: "no.such.host.invalid", port: 1))
         }
         let long = "/tmp/" + String(repeating: "x", count: 200)
         await #expect(throws: DesktopError(.failed, "")) {
-            _ = try await RFBDriver.connect(to: .unix(long), display: ":9999")
+            _ = try await RFBDriver.connect(to: .unix(long))
         }
     }
 
@@ -177,7 +177,7 @@ import Testing
                 let port = try freePort()
                 let xvnc = try Xvnc(arguments: ["-rfbport=\(port)", "-rfbunixpath="])
                 let endpoint = RFBEndpoint.tcp(host: "localhost", port: port)
-                return (xvnc, try await RFBDriver.connect(to: endpoint, display: xvnc.display))
+                return (xvnc, try await RFBDriver.connect(to: endpoint))
             } catch {
                 // Another process may have taken the port meanwhile.
                 if triesLeft == 0 { throw error }
@@ -211,7 +211,7 @@ import Testing
                 if index % 5 == 0 { try await driver?.perform(#"{"action":"screenshot"}"#) }
                 if index % 2 == 0 { await driver?.close() }
                 driver = nil
-                _ = try? await RFBDriver.connect(to: .unix("/nonexistent"), display: ":9999")
+                _ = try? await RFBDriver.connect(to: .unix("/nonexistent"))
             }
             for index in 0..<5 { try await cycle(index) }
             let quiet = { ProcFS.threads(getpid()) }

@@ -36,8 +36,9 @@ import Testing
         var limits = SessionWorld.patientLimits
         limits.start = .seconds(12)
         let world = try SessionWorld(fault: "mute", limits: limits) {
-            try await RFBDriver.connect(
-                to: $0.endpoint, display: $0.display, isFresh: $0.isFresh, within: .seconds(3))
+            var options = RFBDriver.Options($0)
+            options.budget = .seconds(3)
+            return try await RFBDriver.connect(to: $0.endpoint, options)
         }
         try await withWorld(world) { world in
             let error = await Self.failure(world)
@@ -58,7 +59,7 @@ import Testing
         let procfs = try TemporaryDirectory()
         try await withWorld(SessionWorld(procfs: procfs.path)) { world in
             let error = await Self.failure(world)
-            #expect(error?.code == .failed && error?.message == "Failed to start the desktop.")
+            #expect(error?.code == .failed && error?.message == "Failed to start desktop session.")
             let detail = error?.detail ?? ""
             #expect(detail.contains("cannot read \(procfs.path)/net/tcp"), "\(detail)")
             #expect(world.displays.count == 1 && world.session.current == nil)
@@ -77,7 +78,9 @@ import Testing
             var isAlive: Bool { true }
             func perform(_ action: DesktopAction) async throws -> ActionResult { ActionResult() }
             func probe(within budget: Duration) async throws {}
-            func pointerMovedByViewer() {}
+            func viewerCame() {}
+            func viewerSentInput() {}
+            func viewerHolds(_ holds: Bool) {}
             func viewerLeft(heldButtons: Bool) async {}
             func releaseAll() async {}
             func close() async {

@@ -8,7 +8,11 @@ import Testing
         arguments: [
             ("Return", [0xff0d]), ("return", [0xff0d]), ("ENTER", [0xff0d]), ("super", [0xffeb]), ("F5", [0xffc2]),
             ("f5", [0xffc2]), ("ctrl+shift+t", [0xffe3, 0xffe1, 0x54]), ("Control+c", [0xffe3, 0x63]), ("t", [0x74]),
-            ("T", [0xffe1, 0x54]), ("ctrl+T", [0xffe3, 0xffe1, 0x54]), ("+", [0x2b]), ("ctrl++", [0xffe3, 0x2b]),
+            ("T", [0xffe1, 0x54]), ("ctrl+T", [0xffe3, 0x74]), ("CTRL+T", [0xffe3, 0x74]),
+            ("CTRL+SHIFT+T", [0xffe3, 0xffe1, 0x54]), ("shift+T", [0xffe1, 0x54]), ("ctrl+É", [0xffe3, 0xe9]),
+            ("numpad0", [0xffb0]), ("numpad_9", [0xffb9]), ("num5", [0xffb5]), ("ctrl_l", [0xffe3]),
+            ("CTRL_R", [0xffe4]), ("shift_l", [0xffe1]), ("arrow_up", [0xff52]), ("numpad_enter", [0xff8d]),
+            ("page_up", [0xff55]), ("+", [0x2b]), ("ctrl++", [0xffe3, 0x2b]),
             ("é", [0xe9]), ("É", [0xffe1, 0xc9]), ("€", [0x0100_20ac]), ("ж", [0x0100_0436]),
             ("Ж", [0xffe1, 0x0100_0416]), ("🙂", [0x0101_f642]), ("!", [0x21]), ("shift+1", [0xffe1, 0x21]),
             ("shift+Tab", [0xffe1, 0xff09]), ("alt+F4", [0xffe9, 0xffc1]), ("cmd+space", [0xffeb, 0x20]),
@@ -35,6 +39,29 @@ import Testing
         } catch {
             #expect(error.code == .invalid)
             #expect(error.message == "Unknown key: \(name)")
+        }
+    }
+
+    @Test(
+        arguments: [
+            ("ctrl+c ctrl+v", ["ctrl+c", "ctrl+v"]), ("a", ["a"]), (" ", [" "]), ("  ", ["  "]),
+            ("a  b", ["a", "b"]), ("ctrl + a", ["ctrl+a"]), ("ctrl+ a", ["ctrl+a"]), ("ctrl +a", ["ctrl+a"]),
+            ("+ a", ["+", "a"]), ("ctrl++ a", ["ctrl++", "a"]), ("ctrl + + a", ["ctrl++", "a"]),
+            ("Tab Tab Return", ["Tab", "Tab", "Return"]), ("CTRL+A DELETE", ["ctrl+a", "Delete"]),
+        ] as [(String, [String])])
+    func readsSequences(text: String, parts: [String]) throws {
+        do {
+            #expect(try KeyCombination.sequence(text) == parts.map { try KeyCombination($0) })
+        } catch let error as DesktopError {
+            #expect(text == "  " && error.message == "Unknown key:   ", "\(text): \(error)")
+        }
+    }
+
+    @Test func takesAsManyCombinationsAsTheLimit() throws {
+        let limit = DesktopLimits.combinations
+        #expect(try KeyCombination.sequence(Array(repeating: "a", count: limit).joined(separator: " ")).count == limit)
+        #expect(throws: DesktopError(.invalid, "")) {
+            try KeyCombination.sequence(Array(repeating: "a", count: limit + 1).joined(separator: " "))
         }
     }
 

@@ -154,13 +154,12 @@ import Testing
             let second = try await driver.perform(#"{"action":"cursor_position"}"#)
             #expect(second.output == "x=333,y=222")
             // A viewer.
+            driver.viewerCame()
             let viewer = try await xvnc.driver()
             try await viewer.perform(#"{"action":"mouse_move","coordinate":[444,111]}"#)
-            driver.pointerMovedByViewer()
             let third = try await driver.perform(#"{"action":"cursor_position"}"#)
             #expect(third.output == "x=444,y=111")
             try await viewer.perform(#"{"action":"mouse_move","coordinate":[50,60]}"#)
-            driver.pointerMovedByViewer()
             let window = try await xvnc.events()
             try await driver.perform(#"{"action":"left_mouse_down"}"#)
             try await eventually("the press") { window.text.contains("root:(50,60)") && window.presses == [1] }
@@ -202,7 +201,7 @@ import Testing
     }
 
     @Test func tellsWhatIsMissingWhenThePositionIsUnknown() async throws {
-        try await withDesktop { _, driver in
+        try await withDesktop(knowsDisplay: false) { _, driver in
             await #expect(throws: DesktopError(.failed, "")) {
                 try await driver.perform(#"{"action":"cursor_position"}"#)
             }

@@ -14,8 +14,9 @@ import Testing
         limits: SessionLimits = SessionWorld.patientLimits
     ) throws -> SessionWorld {
         try SessionWorld(fault: fault, environment: more, directory: directory, limits: limits) {
-            try await RFBDriver.connect(
-                to: $0.endpoint, display: $0.display, isFresh: $0.isFresh, within: .seconds(5))
+            var options = RFBDriver.Options($0)
+            options.budget = .seconds(5)
+            return try await RFBDriver.connect(to: $0.endpoint, options)
         }
     }
 
@@ -107,7 +108,7 @@ import Testing
         try await blocking(Self.world()) { world, display in
             let driver = try #require(world.session.current?.driver)
             try display.run("xrandr", "-s", "800x600")
-            driver.pointerMovedByViewer()
+            driver.viewerSentInput()
             let corner = #""coordinate":[9,9],"scaled_width":10,"scaled_height":10"#
             _ = try await world.session.perform(try action(#"{"action":"mouse_move",\#(corner)}"#))
             #expect(try display.pointer() == DesktopPoint(x: 760, y: 570))
@@ -289,12 +290,12 @@ import Testing
     @Test func textGoesInPieces() {
         let limit = DesktopLimits.programTypes
         func lengths(_ count: Int) -> [Int] {
-            ProgramDriver.pieces(String(repeating: "é", count: count)).map(\.unicodeScalars.count)
+            ProgramText.pieces(String(repeating: "é", count: count)).map(\.unicodeScalars.count)
         }
         #expect(lengths(0) == [] && lengths(1) == [1])
         #expect(lengths(limit - 1) == [limit - 1] && lengths(limit) == [limit])
         #expect(lengths(limit + 1) == [limit, 1])
-        #expect(ProgramDriver.pieces("a\r\nb\rc\n\n") == ["a\nb\nc\n\n"])
+        #expect(ProgramText.pieces("a\r\nb\rc\n\n") == ["a\nb\nc\n\n"])
     }
 
     @Test(arguments: [

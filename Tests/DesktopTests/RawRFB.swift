@@ -59,7 +59,9 @@ final class PlainDriver: DesktopDriver {
         try await task.value
     }
 
-    func pointerMovedByViewer() {}
+    func viewerCame() {}
+    func viewerSentInput() {}
+    func viewerHolds(_ holds: Bool) {}
     func viewerLeft(heldButtons: Bool) async {}
     func releaseAll() async {}
     func close() async { connection.end() }

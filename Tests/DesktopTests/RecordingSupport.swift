@@ -71,7 +71,9 @@ struct FixedDesktop: DesktopProvider {
         var isAlive: Bool { true }
         func perform(_ action: DesktopAction) async throws -> ActionResult { ActionResult() }
         func probe(within budget: Duration) async throws {}
-        func pointerMovedByViewer() {}
+        func viewerCame() {}
+        func viewerSentInput() {}
+        func viewerHolds(_ holds: Bool) {}
         func viewerLeft(heldButtons: Bool) async {}
         func releaseAll() async {}
         func close() async {}

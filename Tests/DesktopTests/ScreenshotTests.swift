@@ -127,7 +127,7 @@ import Testing
     ) throws -> [UInt8] {
         try bgrx.withUnsafeBufferPointer { source in
             let base = try #require(source.baseAddress)
-            let scaler = try #require(wd_scaler_new(base, width, height, outWidth, outHeight))
+            let scaler = try #require(wd_scaler_new(base, width, width, height, outWidth, outHeight))
             defer { wd_scaler_free(scaler) }
             var rgb = [UInt8](repeating: 0, count: Int(outWidth * outHeight) * 3)
             try rgb.withUnsafeMutableBufferPointer { rows in

@@ -37,6 +37,13 @@ final class SessionWorld: Sendable {
         return limits
     }
 
+    /// The driver that the daemon uses.
+    static let rfb: DesktopSession.DriverFactory = { server in
+        var options = RFBDriver.Options(server)
+        options.budget = .seconds(30)
+        return try await RFBDriver.connect(to: server.endpoint, options)
+    }
+
     /// - Parameters:
     ///   - fault: what `up` does wrong; see the fixture.
     ///   - directory: of an earlier world, so that this one is the next run of the agent.

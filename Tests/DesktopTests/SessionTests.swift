@@ -69,7 +69,7 @@ import Testing
         let world = try SessionWorld(fault: "open")
         try await withWorld(world) { world in
             let error = await Self.failure { try await world.session.desktop() }
-            #expect(error?.code == .failed && error?.message == "Failed to start the desktop.")
+            #expect(error?.code == .failed && error?.message == "Failed to start desktop session.")
             #expect(error?.detail?.contains("without a password") ?? false)
             try await eventuallyNothingLeft(of: world)
             #expect(world.session.health?.degrades ?? false)
@@ -267,7 +267,9 @@ import Testing
                 return ActionResult()
             }
             func probe(within budget: Duration) async throws { throw DesktopError(.connectionLost, "busy") }
-            func pointerMovedByViewer() {}
+            func viewerCame() {}
+            func viewerSentInput() {}
+            func viewerHolds(_ holds: Bool) {}
             func viewerLeft(heldButtons: Bool) async {}
             func releaseAll() async {}
             func close() async {}

@@ -79,14 +79,19 @@ final class Xvnc: Sendable {
     }
 
     func driver(
-        isFresh: Bool = true, commands: (any CommandRunner)? = nil, hasClipboard: Bool = true
+        isFresh: Bool = true, commands: (any CommandRunner)? = nil, hasClipboard: Bool = true,
+        knowsDisplay: Bool = true
     ) async throws -> RFBDriver {
-        try await RFBDriver.connect(
-            to: endpoint,
-            RFBDriver.Options(
-                display: display, commands: commands, environment: ["PATH": "/usr/bin:/bin"],
-                executor: Self.helpers, isFresh: isFresh,
-                budget: .seconds(30), usesClipboardMessages: hasClipboard))
+        var options = RFBDriver.Options()
+        options.display = knowsDisplay ? display : nil
+        options.helpers = commands.map {
+            DesktopHelpers(
+                $0, display: display, environment: ["PATH": "/usr/bin:/bin"], clock: AgentClock(ContinuousClock()),
+                executor: Self.helpers)
+        }
+        (options.isFresh, options.executor) = (isFresh, Self.helpers)
+        (options.budget, options.usesClipboardMessages) = (.seconds(30), hasClipboard)
+        return try await RFBDriver.connect(to: endpoint, options)
     }
 
     /// Runs a program on the display to its end; its stdout.
@@ -187,7 +192,8 @@ struct EventWindow: Sendable {
         }
     }
 
-    private func blocks(_ kind: String) -> [String] {
+    /// What xev wrote of the events of a kind.
+    func blocks(_ kind: String) -> [String] {
         text.components(separatedBy: "\n\n").filter { $0.contains("\(kind) event") }
     }
 }
@@ -219,14 +225,14 @@ final class TestLauncher: Sendable {
 /// Runs a test on threads that may block, with a server and a driver that are ended afterwards.
 func withDesktop(
     _ geometry: String = "1280x800", isFresh: Bool = true, commands: Bool = false, hasClipboard: Bool = true,
-    arguments: [String] = [],
+    knowsDisplay: Bool = true, arguments: [String] = [],
     _ body: @escaping @Sendable (Xvnc, RFBDriver) async throws -> Void
 ) async throws {
     try await withTaskExecutorPreference(BlockingExecutor.shared) {
         let xvnc = try Xvnc(geometry, arguments: arguments)
         let launcher = commands ? try TestLauncher() : nil
         let driver = try await xvnc.driver(
-            isFresh: isFresh, commands: launcher?.launcher, hasClipboard: hasClipboard)
+            isFresh: isFresh, commands: launcher?.launcher, hasClipboard: hasClipboard, knowsDisplay: knowsDisplay)
         let result = await Result { try await body(xvnc, driver) }
         await driver.close()
         await launcher?.stop()

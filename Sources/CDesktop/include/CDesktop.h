@@ -44,19 +44,30 @@ struct wd_bytes {
     size_t count;
 };
 
-/// Encodes a picture of 4 bytes a pixel (blue, green, red, unused), scaled to `out_width` by
-/// `out_height`, as a PNG (RGB, 8 bit). Needs WD_PNG. All sides at least 1. False when libpng or the
+/// Encodes a picture of 4 bytes a pixel (blue, green, red, unused), whose rows are `row_pixels` apart, scaled
+/// to `out_width` by `out_height`, as a PNG (RGB, 8 bit). Needs WD_PNG. All sides at least 1. False when libpng
+/// or the memory fails; `why` then gets up to `capacity` bytes of explanation and `out` is empty.
+bool wd_png_encode(const uint8_t *bgrx, int row_pixels, int width, int height, int out_width,
+                   int out_height, struct wd_bytes *out, char *why, size_t capacity);
+
+/// Decodes a PNG to 4 bytes a pixel (blue, green, red, alpha). Needs WD_PNG. False when it is none or the
 /// memory fails; `why` then gets up to `capacity` bytes of explanation and `out` is empty.
-bool wd_png_encode(const uint8_t *bgrx, int width, int height, int out_width, int out_height,
-                   struct wd_bytes *out, char *why, size_t capacity);
+bool wd_png_decode(const uint8_t *png, size_t count, struct wd_bytes *out, int *width, int *height,
+                   char *why, size_t capacity);
 
 /// Scales rows on demand: the mean of the covered area downwards, linear upwards, per axis.
 struct wd_scaler;
-struct wd_scaler *_Nullable wd_scaler_new(const uint8_t *bgrx, int width, int height, int out_width,
-                                          int out_height);
+struct wd_scaler *_Nullable wd_scaler_new(const uint8_t *bgrx, int row_pixels, int width, int height,
+                                          int out_width, int out_height);
 /// Writes row `y` of the result, 3 bytes a pixel (red, green, blue).
 void wd_scaler_row(struct wd_scaler *scaler, int y, uint8_t *rgb);
 void wd_scaler_free(struct wd_scaler *_Nullable scaler);
+
+// --- The clipboard (needs WD_ZLIB) ---------------------------------------------------------------
+
+/// Decodes the text in a message of the extended clipboard: UTF-8 with LF line ends and no NUL. False when
+/// it has more than `limit` bytes or cannot be decoded; `text` is then empty.
+bool wd_clipboard_decode(const uint8_t *_Nullable bytes, size_t count, size_t limit, struct wd_bytes *text);
 
 // --- RFB (needs WD_VNCCLIENT) --------------------------------------------------------------------
 
@@ -74,8 +85,15 @@ struct wd_rfb_state {
     uint32_t fence_answer;    ///< the payload of the last one
     uint32_t clipboard;       ///< flags of the server's extended clipboard, 0 without one
     uint64_t clipboard_requests;  ///< how often the server requested our text
+    uint64_t clipboard_offers;    ///< how often the server announced that a program owns the clipboard, or none
+    bool clipboard_offered;       ///< the last one: a program owns it, and has text
+    uint64_t clipboard_texts;     ///< how often the server sent the text of the clipboard
     uint64_t pointer_moves;   ///< how often the server reported a position of the pointer
     int pointer_x, pointer_y;
+    bool resizable;           ///< the server knows requests for another size
+    uint32_t screen_id, screen_flags;  ///< of the server's first screen
+    uint64_t resize_answers;
+    int resize_status;        ///< of the last answer: 0 done, 1 prohibited, 2 no resources, 3 invalid
 };
 
 enum {
@@ -108,6 +126,8 @@ bool wd_rfb_read(struct wd_rfb *rfb);
 bool wd_rfb_write(struct wd_rfb *rfb, const void *bytes, size_t count);
 /// Requests an area, or only the parts of it that `changed`, and counts its pixels from 0.
 bool wd_rfb_request(struct wd_rfb *rfb, bool changed, int x, int y, int width, int height);
+/// Takes the clipboard's text that came last: as wd_clipboard_decode(). False, too, while none has come.
+bool wd_rfb_take_clipboard(struct wd_rfb *rfb, size_t limit, struct wd_bytes *text);
 /// Writes received pixels to `bgrx` (4 bytes a pixel, width * height of the present size), until NULL
 /// is set here or the size changes.
 void wd_rfb_set_target(struct wd_rfb *rfb, uint8_t *_Nullable bgrx);

@@ -1,4 +1,4 @@
-/// Follows the pointer events that a viewer sends to a VNC server, without I/O (RFC 6143 section 7.5 and the
+/// Follows the events that a viewer sends to a VNC server, without I/O (RFC 6143 section 7.5 and the
 /// extensions of the community's rfbproto).
 ///
 /// It never changes or holds back a byte. An unknown message ends the inspection, since its length and so the start
@@ -26,8 +26,10 @@ struct RFBClientInspector {
     private(set) var mask: UInt8 = 0
     private(set) var x: UInt16 = 0
     private(set) var y: UInt16 = 0
-    /// Pointer events so far.
-    private(set) var pointerEvents = 0
+    /// Events of the pointer and the keyboard so far.
+    private(set) var events = 0
+    /// How often a button was pressed while none was held.
+    private(set) var presses = 0
 
     /// Whether all messages so far were known.
     var isInspecting: Bool { phase != .unknown }
@@ -121,6 +123,9 @@ struct RFBClientInspector {
             // 0xFFFFFEC4: -316, ExtendedMouseButtons.
             mayExtendButtons = stride(from: 0, to: held.count, by: 4).contains { word32($0) == 0xFFFF_FEC4 }
             begin(.type)
+        case 4:
+            events &+= 1
+            begin(.type)
         case 5: pointerCame()
         case 6:
             // A negative length is that of an extended message.
@@ -142,14 +147,18 @@ struct RFBClientInspector {
             mask = buttons
             return begin(.unknown)
         }
+        if mask == 0, buttons != 0 { presses &+= 1 }
         (mask, x, y) = (buttons, word16(2), word16(4))
-        pointerEvents &+= 1
+        events &+= 1
         begin(.type)
     }
 
     private mutating func qemuCame() {
         switch held[1] {
-        case 0: begin(.skip(8))  // extended key event: 12 bytes in all
+        case 0:
+            // An extended key event: 12 bytes in all.
+            events &+= 1
+            begin(.skip(8))
         case 1: begin(word16(2) == 2 ? .skip(6) : .type)  // audio: only the format has more
         default: begin(.unknown)
         }

@@ -35,6 +35,8 @@ final class ViewerBridge {
     private var early: [ByteBuffer] = []
     private var leaveTimer: Scheduled<Void>?
     private var isCounted = false
+    /// Whether the driver knows that the viewer holds a button.
+    private var holds = false
 
     private init(_ context: Context) { self.context = context }
 
@@ -48,6 +50,7 @@ final class ViewerBridge {
         if channel.localAddress?.port != nil { try options?.setOption(.tcpOption(.tcp_nodelay), value: 1) }
         try channel.pipeline.syncOperations.addHandler(side)
         context.hub.came()
+        context.desktop.driver.viewerCame()
         context.metrics.viewers.add(1)
         bridge.isCounted = true
         bridge.connect(channel.eventLoop, until: .now() + TimeAmount(SessionLimits.viewerConnect))
@@ -110,9 +113,11 @@ final class ViewerBridge {
         switch phase {
         case .connecting: early.append(bytes)
         case .open:
-            let before = inspector.pointerEvents
+            let (events, presses) = (inspector.events, inspector.presses)
             bytes.withUnsafeReadableBytes { inspector.consume($0) }
-            if inspector.pointerEvents != before { context.desktop.driver.pointerMovedByViewer() }
+            if inspector.events != events || !inspector.isInspecting { context.desktop.driver.viewerSentInput() }
+            // Before the server gets the press, so that no action of ours takes itself for the first.
+            if inspector.presses != presses, inspector.isInspecting { setHolds(true) }
             context.metrics.bytesIn.increment(by: bytes.readableBytes)
             server?.context?.write(NIOAny(bytes), promise: nil)
         case .ending, .ended: break
@@ -122,7 +127,15 @@ final class ViewerBridge {
     fileprivate func viewerReadComplete() {
         guard phase == .open, let server = server?.context else { return }
         server.flush()
+        // After the server has got the release. What a viewer that cannot be followed holds is unknown.
+        if inspector.mask == 0 || !inspector.isInspecting { setHolds(false) }
         if server.channel.isWritable { viewer?.context?.read() }
+    }
+
+    private func setHolds(_ new: Bool) {
+        guard new != holds else { return }
+        holds = new
+        context.desktop.driver.viewerHolds(new)
     }
 
     fileprivate func viewerWritable() {
@@ -175,6 +188,7 @@ final class ViewerBridge {
     private func settle(held: Bool) {
         guard isLeaving else { return }
         isLeaving = false
+        setHolds(false)
         let (driver, hub) = (context.desktop.driver, context.hub)
         Task(executorPreference: context.executor) {
             await driver.viewerLeft(heldButtons: held)

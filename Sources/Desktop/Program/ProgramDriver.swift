@@ -1,5 +1,4 @@
 import AgentCore
-import CDesktop
 import Synchronization
 
 /// Drives a desktop through `portabledesktop`'s own subcommands, for a VNC server that the RFB driver cannot use. Much
@@ -19,20 +18,26 @@ final class ProgramDriver: DesktopDriver {
     }
 
     private let program: DesktopProgram
+    private let helpers: DesktopHelpers?
     private let state: Mutex<State>
+    private let viewersHolding = Watched(0)
     private let turns = TurnQueue(limit: DesktopLimits.queuedActions) {
         DesktopError(.tooMany, "Too many actions wait for the desktop.")
     }
 
-    private init(_ program: DesktopProgram, _ size: DesktopSize) {
+    private init(_ program: DesktopProgram, _ helpers: DesktopHelpers?, _ size: DesktopSize) {
         self.program = program
+        self.helpers = helpers
         state = Mutex(State(size: size))
     }
 
     /// Checks that the program can take a screenshot of the desktop, and gets its size.
+    /// - Parameter helpers: reach the clipboard.
     /// - Throws: ``DesktopError``.
-    static func connect(through program: DesktopProgram) async throws -> ProgramDriver {
-        ProgramDriver(program, try await program.picture(nil).size)
+    static func connect(
+        through program: DesktopProgram, helpers: DesktopHelpers? = nil
+    ) async throws -> ProgramDriver {
+        ProgramDriver(program, helpers, try await program.picture(nil).size)
     }
 
     var size: DesktopSize { state.withLock { $0.size } }
@@ -42,6 +47,7 @@ final class ProgramDriver: DesktopDriver {
         try await turns.take()
         defer { turns.give() }
         let (buttons, keys) = state.withLock { ($0.buttons, $0.keys) }
+        if action.kind.usesPointer, buttons.isEmpty { try await awaitViewers() }
         do {
             return try await act(action)
         } catch {
@@ -54,6 +60,15 @@ final class ProgramDriver: DesktopDriver {
         }
     }
 
+    /// While a viewer holds a button the server may drop the pointer events of others.
+    private func awaitViewers() async throws {
+        guard viewersHolding.value > 0 else { return }
+        let free = try await program.limiter.runUnlessCancelled(atMost: DesktopLimits.viewerHold) { [viewersHolding] in
+            try await viewersHolding.first { $0 == 0 ? true : nil }
+        }
+        if free == nil { throw DesktopError(.pointerHeld, "The pointer is held by a viewer.") }
+    }
+
     func probe(within budget: Duration) async throws {
         do {
             _ = try await program.pointer(within: budget)
@@ -62,7 +77,11 @@ final class ProgramDriver: DesktopDriver {
         }
     }
 
-    func pointerMovedByViewer() { state.withLock { $0.sizeIsUncertain = true } }
+    func viewerCame() { state.withLock { $0.sizeIsUncertain = true } }
+
+    func viewerSentInput() { state.withLock { $0.sizeIsUncertain = true } }
+
+    func viewerHolds(_ holds: Bool) { viewersHolding.update { $0 += holds ? 1 : -1 } }
 
     /// This may not release a button that was pressed through VNC: X servers may track the buttons of each input
     /// device separately.
@@ -103,7 +122,10 @@ final class ProgramDriver: DesktopDriver {
 
     private func act(_ action: DesktopAction) async throws -> ActionResult {
         switch action.kind {
-        case .key: try await key("key", [names(action).joined(separator: "+")])
+        case .key:
+            for combination in try KeyCombination.sequence(action.text ?? "", shiftIsHeld: shiftIsHeld) {
+                try await key("key", [try combination.names.joined(separator: "+")])
+            }
         case .keyDown: try await press(names(action))
         case .keyUp: try await release(names(action).reversed())
         case .holdKey:
@@ -116,26 +138,41 @@ final class ProgramDriver: DesktopDriver {
             try await release(fresh.reversed())
         case .type: try await type(action.text ?? "")
         case .mouseMove: try await move(action, to: action.coordinate)
-        case .leftClick: try await click(action, "left", times: 1)
-        case .middleClick: try await click(action, "middle", times: 1)
-        case .rightClick: try await click(action, "right", times: 1)
-        case .doubleClick: try await click(action, "left", times: 2)
-        case .tripleClick: try await click(action, "left", times: 3)
-        case .leftClickDrag: try await drag(action)
+        case .leftClick: try await withModifiers(action) { try await self.click(action, "left", times: 1) }
+        case .middleClick: try await withModifiers(action) { try await self.click(action, "middle", times: 1) }
+        case .rightClick: try await withModifiers(action) { try await self.click(action, "right", times: 1) }
+        case .doubleClick: try await withModifiers(action) { try await self.click(action, "left", times: 2) }
+        case .tripleClick: try await withModifiers(action) { try await self.click(action, "left", times: 3) }
+        case .leftClickDrag: try await withModifiers(action) { try await self.drag(action) }
         case .leftMouseDown: try await button("down", "left")
         case .leftMouseUp: try await button("up", "left")
-        case .scroll: try await scroll(action)
+        case .middleMouseDown: try await button("down", "middle")
+        case .middleMouseUp: try await button("up", "middle")
+        case .rightMouseDown: try await button("down", "right")
+        case .rightMouseUp: try await button("up", "right")
+        case .scroll: try await withModifiers(action) { try await self.scroll(action) }
         case .cursorPosition:
             let point = DesktopGeometry.declared(try await program.pointer(), of: action, on: try await knownSize())
             return ActionResult(output: "x=\(point.x),y=\(point.y)")
-        case .screenshot: return try await screenshot(action)
-        case .wait, .open:
+        case .screenshot, .zoom: return try await screenshot(action)
+        case .clipboardGet: return ActionResult(output: try await clipboard("read").selectedText())
+        case .clipboardSet: try await clipboard("set").setSelections(action.text ?? "")
+        case .resize:
+            throw DesktopError(
+                .failed, "The desktop cannot be resized while its VNC server cannot be used; /healthz says why.")
+        case .wait, .open, .waitStable, .windows, .focusWindow, .closeWindow, .waitForWindow:
             throw DesktopError(.invalid, "\(action.kind.rawValue) is no action of the driver.")
         }
-        return ActionResult(output: "\(action.kind.rawValue) action performed")
+        return ActionResult(performed: action.kind)
+    }
+
+    private func clipboard(_ what: String) throws -> DesktopHelpers {
+        guard let helpers else { throw DesktopHelpers.missing("The clipboard cannot be \(what)") }
+        return helpers
     }
 
     private func screenshot(_ action: DesktopAction) async throws -> ActionResult {
+        guard action.region == nil, action.scale == 1 else { return try await part(action) }
         var wanted: DesktopSize?
         if action.declaredWidth != nil || action.declaredHeight != nil {
             let own = try await knownSize()
@@ -145,6 +182,24 @@ final class ProgramDriver: DesktopDriver {
         let picture = try await program.picture(wanted)
         if wanted == nil { setSize(picture.size) }
         return ActionResult(output: "screenshot", screenshot: picture.png, size: picture.size)
+    }
+
+    /// The program has no regions and only one way to scale.
+    private func part(_ action: DesktopAction) async throws -> ActionResult {
+        let whole = try await program.picture(nil)
+        setSize(whole.size)
+        let (area, wanted) = try DesktopGeometry.picture(of: action, on: whole.size)
+        let png = try PNG.crop(whole.png, to: area, scaledTo: wanted)
+        return ActionResult(output: "screenshot", screenshot: png, size: wanted)
+    }
+
+    /// Holds the action's modifiers while the body runs, those that are held already also afterwards.
+    private func withModifiers(_ action: DesktopAction, _ body: () async throws -> Void) async throws {
+        let held = state.withLock { $0.keys }
+        let fresh = try action.modifiers.map { try Keysym.name($0) }.filter { !held.contains($0) }
+        try await press(fresh)
+        try await body()
+        try await release(fresh.reversed())
     }
 
     // MARK: Pointer
@@ -229,10 +284,12 @@ final class ProgramDriver: DesktopDriver {
 
     // MARK: Keys
 
-    /// X keysym names: the program silently ignores names that it does not know.
+    private var shiftIsHeld: Bool {
+        state.withLock { $0.keys.contains { $0 == Keysym.programShift || $0.hasPrefix("Shift_") } }
+    }
+
     private func names(_ action: DesktopAction) throws -> [String] {
-        let shiftIsHeld = state.withLock { $0.keys.contains { $0 == Keysym.programShift || $0.hasPrefix("Shift_") } }
-        return try KeyCombination(action.text ?? "", shiftIsHeld: shiftIsHeld).keysyms.map { try Keysym.name($0) }
+        try KeyCombination(action.text ?? "", shiftIsHeld: shiftIsHeld).names
     }
 
     private func key(_ what: String, _ arguments: [String], characters: Int = 0) async throws {
@@ -258,29 +315,9 @@ final class ProgramDriver: DesktopDriver {
     }
 
     private func type(_ text: String) async throws {
-        for piece in Self.pieces(text) {
+        for piece in ProgramText.pieces(text) {
             try await key("type", [piece], characters: piece.unicodeScalars.count)
         }
-    }
-
-    /// The text in pieces that the program can type within its time, with line ends as LF.
-    static func pieces(_ text: String) -> [String] {
-        var pieces: [String] = []
-        var piece = String.UnicodeScalarView()
-        var count = 0
-        var previous: Unicode.Scalar?
-        for scalar in text.unicodeScalars {
-            defer { previous = scalar }
-            if scalar == "\n", previous == "\r" { continue }
-            piece.append(scalar == "\r" ? "\n" : scalar)
-            count += 1
-            if count == DesktopLimits.programTypes {
-                pieces.append(String(piece))
-                (piece, count) = (.init(), 0)
-            }
-        }
-        if !piece.isEmpty { pieces.append(String(piece)) }
-        return pieces
     }
 
     // MARK: Ending early
@@ -316,28 +353,5 @@ final class ProgramDriver: DesktopDriver {
             guard (try? await program.run("mouse", "up", arguments: [name])) != nil else { continue }
             state.withLock { _ = $0.buttons.remove(name) }
         }
-    }
-}
-
-extension Keysym {
-    fileprivate static let programShift = "shift"
-
-    /// The X name; for Shift and Control the program's own names.
-    /// - Throws: ``DesktopError`` `.failed` when libxkbcommon is missing and the keysym is no plain character.
-    static func name(_ keysym: UInt32) throws -> String {
-        if let scalar = scalar(keysym), scalar.isASCII, scalar.properties.isAlphabetic || ("0"..."9").contains(scalar) {
-            return String(scalar)
-        }
-        switch keysym {
-        case shift: return programShift
-        case control: return "ctrl"
-        default: break
-        }
-        try DesktopLibrary.xkbCommon.load()
-        var name = [CChar](repeating: 0, count: 64)
-        guard wd_keysym_name(keysym, &name, name.count) else {
-            throw DesktopError(.invalid, "Unknown key: keysym \(keysym)")
-        }
-        return name.text
     }
 }

@@ -2,18 +2,24 @@
 final class RFBActions {
     let link: RFBLink
     let input: RFBInput
-    let helpers: DesktopHelpers
+    let helpers: DesktopHelpers?
+    let server: XServer?
+    let executor: (any TaskExecutor)?
+    /// The text that a client has put on the clipboard, and how many offers of programs there had been.
+    var ownClipboard: (text: String, offers: UInt64)?
+    /// When an action was done that may make a program take the clipboard, and how many offers there had been.
+    var lastInput: (at: RFBLink.Instant, offers: UInt64)?
     /// Keysyms outside the layout that the server has mapped to spare keycodes for us.
     private var known: Set<UInt32> = []
     /// Whether no client before us can have used up spare keycodes.
-    private let isFresh: Bool
-    private let usesClipboardMessages: Bool
+    let isFresh: Bool
+    let usesClipboardMessages: Bool
 
     init(_ link: RFBLink, _ options: RFBDriver.Options) {
         self.link = link
-        helpers = DesktopHelpers(
-            options.display == nil ? nil : options.commands, display: options.display ?? "",
-            environment: options.environment, executor: options.executor)
+        helpers = options.helpers
+        server = options.display.map { XServer(display: $0, clock: options.clock) }
+        executor = options.executor
         isFresh = options.isFresh
         usesClipboardMessages = options.usesClipboardMessages
         input = RFBInput(link)
@@ -64,168 +70,79 @@ final class RFBActions {
         case .doubleClick: try click(action, 1, times: 2)
         case .tripleClick: try click(action, 1, times: 3)
         case .leftClickDrag: try drag(action)
-        case .leftMouseDown:
-            try requirePosition()
-            input.press(button: 1)
-            try input.send()
-        case .leftMouseUp:
-            try guessPosition()
-            input.release(button: 1)
-            try input.send()
+        case .leftMouseDown: try press(button: 1)
+        case .leftMouseUp: try release(button: 1)
+        case .middleMouseDown: try press(button: 2)
+        case .middleMouseUp: try release(button: 2)
+        case .rightMouseDown: try press(button: 4)
+        case .rightMouseUp: try release(button: 4)
         case .scroll: try scroll(action)
         case .cursorPosition:
             let point = DesktopGeometry.declared(try requirePosition(), of: action, on: link.size)
             return ActionResult(output: "x=\(point.x),y=\(point.y)")
-        case .screenshot: return try screenshot(action)
-        case .wait, .open:
+        case .screenshot, .zoom: return try screenshot(action)
+        case .clipboardGet: return ActionResult(output: try clipboardText())
+        case .clipboardSet: try setClipboard(action.text ?? "")
+        case .resize: try resize(to: action.newSize ?? link.size)
+        case .wait, .open, .waitStable, .windows, .focusWindow, .closeWindow, .waitForWindow:
             throw DesktopError(.invalid, "\(action.kind.rawValue) is no action of the driver.")
         }
         try link.fence()
-        return ActionResult(output: "\(action.kind.rawValue) action performed")
+        if action.kind != .clipboardSet { lastInput = (.now, link.state.clipboard_offers) }
+        return ActionResult(performed: action.kind)
     }
 
     private func screenshot(_ action: DesktopAction) throws -> ActionResult {
-        try DesktopLibrary.png.load()
-        return try link.capture { pixels, size in
-            let wanted = DesktopSize(
-                width: action.declaredWidth ?? size.width, height: action.declaredHeight ?? size.height)
-            let png = try PNG.encode(pixels, size, scaledTo: wanted)
-            return ActionResult(output: "screenshot", screenshot: png, size: wanted)
+        var wanted = link.size
+        return try link.capture { size in
+            let (area, picture) = try DesktopGeometry.picture(of: action, on: size)
+            wanted = picture
+            return area
+        } _: { area in
+            ActionResult(output: "screenshot", screenshot: try PNG.encode(area, scaledTo: wanted), size: wanted)
         }
     }
 
-    // MARK: Pointer
-
-    /// The action's point on the screen as it is now.
-    private func target(_ point: DesktopPoint?, of action: DesktopAction) throws -> DesktopPoint {
-        guard let point else {
-            throw DesktopError.invalid("Missing \"coordinate\" for \(action.kind.rawValue) action.")
-        }
-        return DesktopGeometry.native(point, of: action, on: link.size)
-    }
-
-    private func go(to point: DesktopPoint) {
-        input.move(to: point)
-        link.inbox.positionIsUncertain = false
-    }
-
-    private func move(_ action: DesktopAction) throws {
-        try synchronize()
-        go(to: try target(action.coordinate, of: action))
-        try input.send()
-    }
-
-    private func click(_ action: DesktopAction, _ button: UInt8, times: Int) throws {
-        try synchronize()
-        go(to: try target(action.coordinate, of: action))
-        for _ in 0..<times {
-            input.press(button: button)
-            input.release(button: button)
-        }
-        try input.send()
-    }
-
-    private func drag(_ action: DesktopAction) throws {
-        try synchronize()
-        let from = try target(action.startCoordinate, of: action)
-        let to = try target(action.coordinate, of: action)
-        go(to: from)
-        input.press(button: 1)
-        try input.send()
-        let steps = DesktopLimits.dragSteps
-        for step in 1...steps {
-            try link.pause(DesktopLimits.dragStep)
-            input.move(
-                to: DesktopPoint(
-                    x: from.x + (to.x - from.x) * step / steps, y: from.y + (to.y - from.y) * step / steps))
-            try input.send()
-        }
-        try link.pause(DesktopLimits.dragStep)
-        input.release(button: 1)
-        try input.send()
-    }
-
-    private func scroll(_ action: DesktopAction) throws {
-        let button: UInt8 =
-            switch action.scrollDirection {
-            case .up: 1 << 3
-            case .down: 1 << 4
-            case .left: 1 << 5
-            case .right: 1 << 6
-            }
-        try synchronize()
-        go(to: try target(action.coordinate, of: action))
-        var left = action.scrollAmount
-        while left > 0 {
-            for _ in 0..<min(left, DesktopLimits.eventsAtOnce) {
-                input.press(button: button)
-                input.release(button: button)
-            }
-            left -= DesktopLimits.eventsAtOnce
-            try input.send()
-            if left > 0 { try link.fence() }
-        }
-        try input.send()
-    }
-
-    /// Updates the screen size, and the pointer's position if a program moved it.
-    private func synchronize() throws {
-        let moves = link.state.pointer_moves
+    private func resize(to size: DesktopSize) throws {
         try link.sync()
-        notePosition(since: moves)
-    }
-
-    private func notePosition(since moves: UInt64) {
         let state = link.state
-        guard state.pointer_moves != moves else { return }
-        input.position = DesktopPoint(x: Int(state.pointer_x), y: Int(state.pointer_y))
-        link.inbox.positionIsUncertain = false
-    }
-
-    /// Updates the pointer's position: as the VNC server reports it, else as xdotool does.
-    private func locate() throws {
-        // Cleared before the query, so that a viewer's move during it sets it again.
-        let uncertain = link.inbox.positionIsUncertain
-        link.inbox.positionIsUncertain = false
-        do {
-            try synchronize()
-            if uncertain { input.position = try helpers.pointerPosition(link) ?? input.position }
-        } catch {
-            link.inbox.positionIsUncertain = true
-            throw error
+        guard link.size != size else { return }
+        guard state.resizable else {
+            throw DesktopError(.failed, "The desktop cannot be resized: its VNC server has only one size.")
         }
-    }
-
-    /// For releasing buttons: a position that may be wrong is better than a button that stays held.
-    private func guessPosition() throws {
-        do {
-            try locate()
-        } catch let error as DesktopError where error.code == .failed {}
-        // Where a server puts a pointer that was never moved.
-        input.position = input.position ?? DesktopPoint(x: link.size.width / 2, y: link.size.height / 2)
-    }
-
-    @discardableResult
-    private func requirePosition() throws -> DesktopPoint {
-        try locate()
-        guard let position = input.position else {
-            throw DesktopError(
-                .failed, "The position of the pointer is unknown: install the Debian package xdotool.")
+        try link.send(RFBMessage.desktopSize(size, screen: state.screen_id, flags: state.screen_flags))
+        let deadline = RFBLink.Instant.now + DesktopLimits.resizeBudget
+        // The server answers with an update, which has to be requested.
+        while link.state.resize_answers == state.resize_answers {
+            guard .now < deadline else { throw DesktopError(.failed, "The VNC server does not answer the resize.") }
+            try link.sync()
         }
-        return position
+        let why: String
+        switch link.state.resize_status {
+        case 0: return
+        case 1: why = "it is configured not to be resized"
+        case 2: why = "it has not the memory"
+        default: why = "it does not have this size"
+        }
+        throw DesktopError(
+            .failed, "The VNC server refuses to be resized to \(size.width)x\(size.height): \(why).")
     }
 
     // MARK: Keys
 
     private func combination(_ action: DesktopAction) throws -> KeyCombination {
-        let keys = try KeyCombination(action.text ?? "", shiftIsHeld: input.shiftIsHeld)
+        try learn(try KeyCombination(action.text ?? "", shiftIsHeld: input.shiftIsHeld))
+    }
+
+    /// Takes spare keycodes for what the layout lacks.
+    private func learn(_ keys: KeyCombination) throws -> KeyCombination {
         for keysym in keys.keysyms {
             guard let scalar = Keysym.scalar(keysym), !TextPlan.isOnLayout(scalar), !known.contains(keysym) else {
                 continue
             }
             if spareKeycodes > 0 {
                 known.insert(keysym)
-            } else if isFresh && !link.inbox.sawViewer {
+            } else if isFresh && !link.inbox.viewers.sentInput {
                 throw DesktopError(
                     .failed, "The keyboard of the desktop has no code left for the key \(scalar); type can enter it.")
             }
@@ -235,7 +152,7 @@ final class RFBActions {
 
     /// Keycodes that are certainly free: an earlier connection or a viewer may have used any number.
     private var spareKeycodes: Int {
-        isFresh && !link.inbox.sawViewer ? max(0, DesktopLimits.spareKeycodes - known.count) : 0
+        isFresh && !link.inbox.viewers.sentInput ? max(0, DesktopLimits.spareKeycodes - known.count) : 0
     }
 
     /// Presses a combination. Keys that are held already stay held afterwards, except the last one.
@@ -247,8 +164,10 @@ final class RFBActions {
     }
 
     private func key(_ action: DesktopAction) throws {
-        for keysym in press(try combination(action)) { input.release(keysym) }
-        try input.send()
+        for combination in try KeyCombination.sequence(action.text ?? "", shiftIsHeld: input.shiftIsHeld) {
+            for keysym in press(try learn(combination)) { input.release(keysym) }
+            try input.send()
+        }
     }
 
     private func keyDown(_ action: DesktopAction) throws {
@@ -310,54 +229,5 @@ final class RFBActions {
             try input.send()
             if !rest.isEmpty { try link.fence() }
         }
-    }
-
-    private func paste(_ text: String) throws {
-        // So that what was typed before arrives before what is pasted.
-        try link.fence()
-        if usesClipboardMessages && link.hasClipboard {
-            try offer(text)
-        } else {
-            try helpers.setSelections(text, link)
-            pressPaste()
-            try input.send()
-            try link.fence()
-            // There is no signal for the program having fetched it.
-            try link.pause(DesktopLimits.blindPaste)
-        }
-    }
-
-    private func offer(_ text: String) throws {
-        link.clipboard = text
-        let before = link.state.clipboard_requests
-        try link.send(RFBMessage.clipboardNotify)
-        try link.fence()
-        // A clipboard manager fetches it at once, and the server then caches it for the program.
-        let isCached = link.state.clipboard_requests != before
-        pressPaste()
-        try input.send()
-        try link.fence()
-        if isCached {
-            try link.pause(DesktopLimits.blindPaste)
-        } else {
-            try link.wait(until: .now + DesktopLimits.pasteBudget, late: Self.notPasted) {
-                link.state.clipboard_requests != before
-            }
-        }
-        // So that the program gets the text before any key that follows.
-        try link.fence()
-    }
-
-    private func pressPaste() {
-        input.press(Keysym.shift)
-        input.press(Keysym.insert)
-        input.release(Keysym.insert)
-        input.release(Keysym.shift)
-    }
-
-    private static func notPasted() -> DesktopError {
-        DesktopError(
-            .failed, "The text has characters that the keyboard lacks, and the program did not paste them.",
-            detail: "They are put on the clipboard and pasted with shift+Insert.")
     }
 }

@@ -13,42 +13,37 @@ public final class RFBDriver: DesktopDriver {
     deinit { inbox.close() }
 
     /// What a connection needs besides the server's address.
-    struct Options: Sendable {
-        var display: String?
-        var commands: (any CommandRunner)?
-        var environment: [String: String] = [:]
-        var executor: (any TaskExecutor)?
-        var isFresh = true
-        var budget = DesktopLimits.connectBudget
+    public struct Options: Sendable {
+        /// The X display, such as `:3`, which is asked for the pointer's position; nil leaves it unknown after a viewer
+        /// moved it.
+        public var display: String?
+        /// Of the time limits of what is not the VNC server.
+        public var clock = AgentClock(ContinuousClock())
+        /// Run xclip; without them text can only go through the VNC server's own clipboard.
+        public var helpers: DesktopHelpers?
+        /// No client has typed on this desktop before; otherwise characters outside the keyboard's layout always
+        /// go through the clipboard.
+        public var isFresh = true
+        /// How long the server may take to accept the connection, and then for each answer of the handshake, which
+        /// is not cut short when the task is cancelled.
+        public var budget = DesktopLimits.connectBudget
+        /// Waits for what is not the VNC server; nil is the runtime's pool.
+        public var executor: (any TaskExecutor)?
         /// Whether the extended clipboard is used where the server has it.
         var usesClipboardMessages = true
+
+        public init() {}
+
+        /// Those of a session's desktop.
+        public init(_ server: DesktopSession.Connection) {
+            (display, helpers, isFresh, clock) = (server.display, server.helpers, server.isFresh, server.clock)
+        }
     }
 
     /// Connects to a VNC server and learns what it can do.
-    /// - Parameters:
-    ///   - display: the X display, such as `:3`; without it no helper program is run.
-    ///   - commands: runs xdotool and xclip; without it the pointer's position is unknown after a viewer moved it.
-    ///   - environment: of the helper programs.
-    ///   - executor: waits for the helper programs; nil is the runtime's pool.
-    ///   - isFresh: no client has typed on this desktop before; otherwise characters outside the keyboard's
-    ///     layout always go through the clipboard.
-    ///   - budget: how long the server may take to accept the connection, and then for each answer of the
-    ///     handshake, which is not cut short when the task is cancelled.
     /// - Throws: ``DesktopError``: `.connectionLost` when no VNC server answers there, `.failed` when a library
     ///   is not installed or the system refuses a descriptor or a thread.
-    public static func connect(
-        to endpoint: RFBEndpoint, display: String? = nil, commands: (any CommandRunner)? = nil,
-        environment: [String: String] = [:], executor: (any TaskExecutor)? = nil, isFresh: Bool = true,
-        within budget: Duration = DesktopLimits.connectBudget
-    ) async throws -> RFBDriver {
-        try await connect(
-            to: endpoint,
-            Options(
-                display: display, commands: commands, environment: environment, executor: executor, isFresh: isFresh,
-                budget: budget))
-    }
-
-    static func connect(to endpoint: RFBEndpoint, _ options: Options) async throws -> RFBDriver {
+    public static func connect(to endpoint: RFBEndpoint, _ options: Options = Options()) async throws -> RFBDriver {
         try DesktopLibrary.vncClient.load()
         guard let inbox = RFBInbox() else { throw DesktopError(.failed, "No descriptor is left for the desktop.") }
         let driver = RFBDriver(inbox)
@@ -96,11 +91,20 @@ public final class RFBDriver: DesktopDriver {
         }
     }
 
-    public func pointerMovedByViewer() { inbox.viewerMovedPointer() }
+    public func viewerCame() { inbox.updateViewers { $0.connected += 1 } }
+
+    public func viewerSentInput() { inbox.updateViewers { $0.sentInput = true } }
+
+    public func viewerHolds(_ holds: Bool) {
+        inbox.updateViewers { viewers in
+            viewers.holding += holds ? 1 : -1
+            if holds { viewers.presses += 1 }
+        }
+    }
 
     /// To be called once the viewer's own connection is closed: the server ignores our events before.
     public func viewerLeft(heldButtons: Bool) async {
-        inbox.viewerMovedPointer()
+        inbox.updateViewers { $0.connected -= 1 }
         guard heldButtons else { return }
         await submitIgnoringCancellation(.viewerLeft)
     }

@@ -42,7 +42,18 @@ final class RFBInbox: Sendable {
         var end: DesktopError?
         var size: DesktopSize
         var positionIsUncertain = true
-        var sawViewer = false
+        var viewers = ViewerPointers()
+    }
+
+    /// What the bridged viewers do with the pointer.
+    struct ViewerPointers: Sendable {
+        var connected = 0
+        /// How many hold a button.
+        var holding = 0
+        /// How often one of them began to.
+        var presses: UInt64 = 0
+        /// Whether one sent events, which may have used up spare keycodes.
+        var sentInput = false
     }
 
     private let state: Mutex<State>
@@ -139,12 +150,15 @@ final class RFBInbox: Sendable {
     /// Returns when the thread has ended.
     func ended() async { await over.valueIgnoringCancellation }
 
-    func viewerMovedPointer() {
+    func updateViewers(_ change: (inout ViewerPointers) -> Void) {
         state.withLock { state in
+            change(&state.viewers)
             state.positionIsUncertain = true
-            state.sawViewer = true
         }
+        wake()
     }
+
+    var viewers: ViewerPointers { state.withLock { $0.viewers } }
 
     var size: DesktopSize { state.withLock { $0.size } }
     var isAlive: Bool { state.withLock { $0.end == nil && !$0.isClosing } }
@@ -195,14 +209,11 @@ final class RFBInbox: Sendable {
 
     func setSize(_ size: DesktopSize) { state.withLock { $0.size = size } }
 
-    /// Whether the pointer's position has to be queried; true at first.
+    /// Whether the pointer's position has to be queried; true at first, and while viewers are connected.
     var positionIsUncertain: Bool {
-        get { state.withLock { $0.positionIsUncertain } }
+        get { state.withLock { $0.positionIsUncertain || $0.viewers.connected > 0 } }
         set { state.withLock { $0.positionIsUncertain = newValue } }
     }
-
-    /// Whether a viewer was connected, which may have used up spare keycodes.
-    var sawViewer: Bool { state.withLock { $0.sawViewer } }
 
     /// The connection has ended: waiting and later callers get the error.
     func end(_ error: DesktopError) {

@@ -1,6 +1,7 @@
 import CDesktop
 import CPlatform
 import Glibc
+import Synchronization
 
 /// The RFB connection: sends messages, reads answers and waits for them. Used on the connection's thread only.
 final class RFBLink {
@@ -22,13 +23,13 @@ final class RFBLink {
         case update(UInt64)
     }
 
-    private let rfb: OpaquePointer
+    let rfb: OpaquePointer
     private let descriptor: CInt
     let inbox: RFBInbox
     private var lastFence: UInt32 = 0
     private var probes: [(probe: RFBInbox.Probe, mark: Mark)] = []
     /// The answer to an update request may still be outstanding.
-    private var awaitsUpdate = false
+    var awaitsUpdate = false
     private var resizes: UInt64
     private var clipboardRequests: UInt64 = 0
     /// The text that the server gets when it requests our clipboard. A server that caches it requests it once.
@@ -95,6 +96,29 @@ final class RFBLink {
 
     func pause(until end: Instant) throws {
         try wait(until: end) { ContinuousClock.now >= end }
+    }
+
+    /// Waits for other work, which ends by itself, while the connection goes on being served.
+    func run<T: Sendable>(
+        _ executor: (any TaskExecutor)?, _ body: @escaping @Sendable () async throws -> T
+    ) throws -> T {
+        let outcome = Outcome<T>()
+        let inbox = inbox
+        let task = Task(executorPreference: executor) {
+            let result: Result<T, any Error>
+            do { result = .success(try await body()) } catch { result = .failure(error) }
+            outcome.result.withLock { $0 = result }
+            inbox.wake()
+        }
+        defer { task.cancel() }
+        while true {
+            try wait(until: nil) { outcome.result.withLock { $0 != nil } }
+            if let result = outcome.result.withLock({ $0 }) { return try result.get() }
+        }
+    }
+
+    private final class Outcome<T: Sendable>: Sendable {
+        let result = Mutex<Result<T, any Error>?>(nil)
     }
 
     static func silent() -> DesktopError {
@@ -185,7 +209,7 @@ final class RFBLink {
             return .fence(lastFence)
         }
         let mark = Mark.update(state.updates)
-        try request(changed: false, DesktopSize(width: 1, height: 1))
+        try request(.pixel, changed: false)
         return mark
     }
 
@@ -217,65 +241,33 @@ final class RFBLink {
     private func update() throws {
         let count = state.updates
         awaitsUpdate = true
-        try request(changed: false, DesktopSize(width: 1, height: 1))
+        try request(.pixel, changed: false)
         try wait(until: .now + DesktopLimits.answerBudget) { state.updates != count }
         awaitsUpdate = false
     }
 
-    private func request(changed: Bool, _ size: DesktopSize) throws {
+    /// Requests an area, or only the parts of it that changed.
+    func request(_ area: DesktopRegion, changed: Bool) throws {
         try waitForRoom()
-        guard wd_rfb_request(rfb, changed, 0, 0, CInt(clamping: size.width), CInt(clamping: size.height)) else {
-            throw lost()
-        }
+        guard
+            wd_rfb_request(
+                rfb, changed, CInt(clamping: area.x), CInt(clamping: area.y), CInt(clamping: area.width),
+                CInt(clamping: area.height))
+        else { throw lost() }
     }
 
-    /// Calls the body with the whole screen as it is now: 4 bytes a pixel, blue, green, red and one unused.
-    func capture<T>(_ body: (UnsafePointer<UInt8>, DesktopSize) throws -> T) throws -> T {
-        // A screen whose size changes meanwhile is requested again.
-        for _ in 0..<8 {
-            try sync()
-            let size = size
-            guard size.width * size.height <= DesktopLimits.screenshotPixels else {
-                throw DesktopError(
-                    .failed, "The desktop is too large for a screenshot: \(size.width) by \(size.height) pixels.")
-            }
-            let bytes = size.width * size.height * 4
-            // mmap gives the memory (mostly 8 MiB) back to the system at once; the allocator would keep it.
-            guard
-                let memory = mmap(nil, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
-                memory != MAP_FAILED
-            else { throw DesktopError(.failed, "There is no memory for a screenshot.") }
-            defer {
-                wd_rfb_set_target(rfb, nil)
-                munmap(memory, bytes)
-            }
-            let pixels = memory.assumingMemoryBound(to: UInt8.self)
-            wd_rfb_set_target(rfb, pixels)
-            if try fill(size) { return try body(pixels, size) }
-        }
-        throw DesktopError(.failed, "The desktop changes its size all the time.")
+    /// Moves the clipboard's text that came last out of the connection; nil when it is too long, or none came.
+    func takeClipboard() -> String? {
+        var text = wd_bytes()
+        guard wd_rfb_take_clipboard(rfb, DesktopLimits.clipboardBytes, &text) else { return nil }
+        defer { free(text.bytes) }
+        return String(decoding: UnsafeBufferPointer(start: text.bytes, count: text.count), as: UTF8.self)
     }
+}
 
-    /// - Returns: false when the size changed, so that the picture is unusable.
-    private func fill(_ size: DesktopSize) throws -> Bool {
-        let before = state
-        let whole = UInt64(size.width) * UInt64(size.height)
-        var seen = before.updates
-        awaitsUpdate = true
-        try request(changed: false, size)
-        let deadline = ContinuousClock.now + DesktopLimits.answerBudget
-        while true {
-            try wait(until: deadline) {
-                state.resizes != before.resizes || state.pixels >= whole || state.updates != seen
-            }
-            if state.resizes != before.resizes { return false }
-            if state.pixels >= whole {
-                awaitsUpdate = false
-                return true
-            }
-            seen = state.updates
-            // The server may answer with the new size alone, which uses up the request; the pixels count as changed.
-            if state.pixels == 0 { try request(changed: true, size) }
-        }
-    }
+extension DesktopRegion {
+    /// The smallest part of the screen that can be requested.
+    fileprivate static let pixel = DesktopRegion(x: 0, y: 0, width: 1, height: 1)
+
+    init(_ size: DesktopSize) { self.init(x: 0, y: 0, width: size.width, height: size.height) }
 }

@@ -32,10 +32,33 @@ enum RFBMessage {
     /// Announces that we have a text.
     static let clipboardNotify: [UInt8] = clipboard(text | 1 << 27, [])
 
+    /// Requests the text that the server announced.
+    static let clipboardRequest: [UInt8] = clipboard(text | 1 << 25, [])
+
+    /// Requests another size of the desktop, which has one screen.
+    /// - Parameters:
+    ///   - id: that the server gave the screen.
+    ///   - flags: the screen's, as the server sent them.
+    static func desktopSize(_ size: DesktopSize, screen id: UInt32, flags: UInt32) -> [UInt8] {
+        let (width, height) = (UInt16(clamping: size.width), UInt16(clamping: size.height))
+        var bytes: [UInt8] = [251, 0]
+        append(UInt32(width) << 16 | UInt32(height), to: &bytes)
+        bytes += [1, 0]
+        // At 0, 0.
+        for value in [id, 0, UInt32(width) << 16 | UInt32(height), flags] { append(value, to: &bytes) }
+        return bytes
+    }
+
     /// Sends the text.
     static func clipboardProvide(_ string: String) -> [UInt8] {
-        // NUL-terminated. Line ends would have to be CR LF; callers have none in the text.
-        let utf8 = Array(string.utf8) + [0]
+        // NUL-terminated, with CR LF line ends.
+        var utf8: [UInt8] = []
+        utf8.reserveCapacity(string.utf8.count + 1)
+        for byte in string.utf8 {
+            if byte == UInt8(ascii: "\n"), utf8.last != UInt8(ascii: "\r") { utf8.append(UInt8(ascii: "\r")) }
+            utf8.append(byte)
+        }
+        utf8.append(0)
         var plain: [UInt8] = []
         append(UInt32(clamping: utf8.count), to: &plain)
         plain += utf8

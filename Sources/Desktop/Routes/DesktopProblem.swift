@@ -8,6 +8,7 @@ extension DesktopError {
             switch code {
             case .invalid: .badRequest
             case .notFound: .notFound
+            case .pointerHeld: .conflict
             case .tooLarge: .contentTooLarge
             case .tooMany: .tooManyRequests
             case .failed, .connectionLost: .internalServerError

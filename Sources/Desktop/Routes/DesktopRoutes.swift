@@ -78,7 +78,7 @@ public struct DesktopRoutes: Sendable {
             }
             hooks.activity()
             do {
-                let result = try await perform(action, context)
+                let result = try await performWithPicture(action, context)
                 session.metrics.actions.with(action.kind.rawValue, "ok").increment()
                 return .json(bytes: result.json())
             } catch {
@@ -89,9 +89,32 @@ public struct DesktopRoutes: Sendable {
         }
     }
 
+    /// Performs an action, and takes the picture after it where one is wanted.
+    private func performWithPicture(_ action: DesktopAction, _ context: AgentRequestContext) async throws
+        -> ActionResult
+    {
+        var result = try await perform(action, context)
+        if action.takesScreenshot, result.screenshot == nil {
+            var picture = action
+            picture.kind = .screenshot
+            do {
+                let taken = try await session.perform(picture)
+                (result.screenshot, result.size) = (taken.screenshot, taken.size)
+            } catch let error as DesktopError {
+                // Else the client would do the action once more.
+                let done = "The \(action.kind.rawValue) action was performed, but the screenshot after it failed."
+                throw DesktopError(
+                    error.code, error.message, detail: [done, error.detail].compactMap { $0 }.joined(separator: " "),
+                    cause: error)
+            }
+        }
+        result.desktopRestarted = session.takeReplacement()
+        return result
+    }
+
     /// Performs a long action in a task of its own, which ends when the caller disconnects or shutdown begins.
     private func perform(_ action: DesktopAction, _ context: AgentRequestContext) async throws -> ActionResult {
-        guard action.kind == .holdKey || action.kind == .wait else { return try await run(action, context.chat) }
+        guard action.kind.mayTakeLong else { return try await run(action, context.chat) }
         let chat = context.chat
         let work = Task(executorPreference: executor) { try await run(action, chat) }
         let gone = context.caller.onGone { work.cancel() }
@@ -118,7 +141,7 @@ public struct DesktopRoutes: Sendable {
             try await hooks.open(action.text ?? "", desktop.display, chat)
         default: return try await session.perform(action)
         }
-        return ActionResult(output: "\(action.kind.rawValue) action performed")
+        return ActionResult(performed: action.kind)
     }
 
     // MARK: Status

@@ -40,8 +40,9 @@ public final class DesktopSession: DesktopProvider {
         public var display: String
         /// Whether no client has used the desktop before.
         public var isFresh: Bool
-        /// The environment of helper programs.
-        public var environment: [String: String]
+        /// Programs for what its VNC server cannot do.
+        public var helpers: DesktopHelpers
+        public var clock: AgentClock
     }
 
     /// Connects to a VNC server.
@@ -69,15 +70,19 @@ public final class DesktopSession: DesktopProvider {
         var reportedFailure = 0
         var onShutdown: [Int: @Sendable () -> Void] = [:]
         var wasUsed = false
+        /// The desktop was replaced, and no answer has said so yet.
+        var wasReplaced = false
     }
 
     let launcher: SessionLauncher
-    private let clock: AgentClock
-    private let executor: any TaskExecutor
+    let clock: AgentClock
+    let executor: any TaskExecutor
     private let logger: Logger
     let metrics: DesktopMetrics
     /// The bridged viewers.
     let hub = ViewerHub()
+    let stillnessWaits = CallLimit(
+        DesktopLimits.stillnessWaits, DesktopError(.tooMany, "Too many actions wait for a still screen."))
     private let state = Mutex(State())
     private var limits: SessionLimits { launcher.configuration.limits }
     private var cleaner: SessionCleaner { launcher.cleaner }
@@ -116,24 +121,17 @@ public final class DesktopSession: DesktopProvider {
 
     public func desktop() async throws -> RunningDesktop { try await acquire().running }
 
-    /// Performs an action on the desktop, which is started when there is none.
-    /// - Throws: ``DesktopError``; `CancellationError` when the calling task is cancelled.
-    public func perform(_ action: DesktopAction) async throws -> ActionResult {
-        let live = try await acquire()
-        await hub.settled()
-        do {
-            return try await live.busy(clock) { try await live.running.driver.perform(action) }
-        } catch let error as DesktopError where error.code == .connectionLost {
-            markLost(live, error.message)
-            guard action.kind.changesNothing else { throw error }
+    /// Whether the desktop was replaced since the last call.
+    func takeReplacement() -> Bool {
+        state.withLock { state in
+            guard state.wasReplaced, state.live != nil else { return false }
+            state.wasReplaced = false
+            return true
         }
-        // A screenshot can be repeated; a click cannot, because it may have arrived.
-        let fresh = try await acquire()
-        return try await fresh.busy(clock) { try await fresh.running.driver.perform(action) }
     }
 
     /// The running desktop if it answers, else a new one.
-    private func acquire() async throws -> LiveDesktop {
+    func acquire() async throws -> LiveDesktop {
         while true {
             try Task.checkCancellation()
             let (use, live) = state.withLock { state in
@@ -151,6 +149,7 @@ public final class DesktopSession: DesktopProvider {
                 if let problem = live.problem {
                     markLost(live, problem)
                 } else if await live.answers(clock, executor, limits) {
+                    await launcher.keepWindowManager(of: live)
                     return live
                 } else {
                     markLost(live, "it does not answer")
@@ -240,6 +239,7 @@ public final class DesktopSession: DesktopProvider {
             guard state.machine.started(generation) else { return (outcome, false) }
             state.live = live
             state.lastFailure = nil
+            state.wasReplaced = state.wasReplaced || live.isReplacement
             return (outcome, true)
         }
         if let live, !isWanted { await cleaner.stop(live) }
@@ -254,11 +254,12 @@ public final class DesktopSession: DesktopProvider {
     }
 
     /// Marks the desktop as unusable; the next use cleans up and starts another.
-    private func markLost(_ live: LiveDesktop, _ why: String) {
+    func markLost(_ live: LiveDesktop, _ why: String) {
         let isFirst = state.withLock { state in
             guard state.machine.lost(live.generation) else { return false }
             state.live = nil
             state.deadDesktops.append(live)
+            state.wasReplaced = true
             return true
         }
         guard isFirst else { return }
@@ -279,14 +280,15 @@ public final class DesktopSession: DesktopProvider {
         return "\(error.message)\(detail)"
     }
 
-    static let shuttingDown = DesktopError(.shuttingDown, "The agent is shutting down.")
+    static let shuttingDown = DesktopError(.shuttingDown, "Desktop API is shutting down.")
 
     /// What /healthz reports; nil when all is well or the desktop was never used.
     public var health: HealthRegistry.Report? {
         let (failure, live) = state.withLock { ($0.lastFailure, $0.live) }
         if let live, live.problem == nil {
-            if let openbox = live.openbox, !openbox.isAlive {
-                return .init("desktop: its window manager (openbox) has ended", degrades: false)
+            if let manager = live.windowManager, !manager.isAlive {
+                return .init(
+                    "desktop: its window manager (openbox) has ended; the next use starts it again", degrades: false)
             }
             return live.whyNotRFB.map {
                 .init("desktop: driven through portabledesktop's own subcommands, slowly: \($0)", degrades: false)
@@ -347,15 +349,5 @@ public final class DesktopSession: DesktopProvider {
         if let live { await cleaner.stop(live) }
         // Also one of an earlier run that was not used in this run.
         if wasUsed || cleaner.mayHaveLeftovers { await cleaner.cleanLeftovers() }
-    }
-}
-
-extension DesktopAction.Kind {
-    /// Whether it can be repeated without a further effect.
-    var changesNothing: Bool {
-        switch self {
-        case .screenshot, .cursorPosition, .mouseMove: true
-        default: false
-        }
     }
 }

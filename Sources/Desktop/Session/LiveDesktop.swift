@@ -6,10 +6,13 @@ final class LiveDesktop: Sendable {
     let generation: Int
     let running: RunningDesktop
     let xvnc: ProcessHandle
-    let openbox: ProcessHandle?
+    /// nil on a desktop without a window manager.
+    let windowManager: WindowManager?
     let sessionDirectory: SessionFiles.SessionDirectory?
     /// Started by an earlier run of the agent.
     let wasAdopted: Bool
+    /// It replaces one that has ended: programs that ran on that one are gone.
+    let isReplacement: Bool
     /// Why it is driven through the program's own subcommands; nil when it is driven over RFB.
     let whyNotRFB: String?
 
@@ -24,15 +27,17 @@ final class LiveDesktop: Sendable {
     private let contact: Mutex<Contact>
 
     init(
-        generation: Int, running: RunningDesktop, xvnc: ProcessHandle, openbox: ProcessHandle?,
-        sessionDirectory: SessionFiles.SessionDirectory?, wasAdopted: Bool, whyNotRFB: String?, now: Duration
+        generation: Int, running: RunningDesktop, xvnc: ProcessHandle, windowManager: WindowManager?,
+        sessionDirectory: SessionFiles.SessionDirectory?, wasAdopted: Bool, isReplacement: Bool, whyNotRFB: String?,
+        now: Duration
     ) {
         self.generation = generation
         self.running = running
         self.xvnc = xvnc
-        self.openbox = openbox
+        self.windowManager = windowManager
         self.sessionDirectory = sessionDirectory
         self.wasAdopted = wasAdopted
+        self.isReplacement = isReplacement
         self.whyNotRFB = whyNotRFB
         contact = Mutex(Contact(last: now))
     }

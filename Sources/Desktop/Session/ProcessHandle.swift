@@ -84,6 +84,18 @@ final class ProcessHandle: Sendable {
         (readFile("/proc/\(pid)/cmdline") ?? []).split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
     }
 
+    /// The environment that the process was started with; empty when it has ended.
+    static func environment(_ pid: Int32) -> [String: String] {
+        var environment: [String: String] = [:]
+        for entry in (readFile("/proc/\(pid)/environ") ?? []).split(separator: 0) {
+            let parts = entry.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
+            if parts.count == 2 {
+                environment[String(decoding: parts[0], as: UTF8.self)] = String(decoding: parts[1], as: UTF8.self)
+            }
+        }
+        return environment
+    }
+
     /// The processes of our user whose arguments match. Blocks: reads all of /proc.
     static func all(where matches: ([String]) -> Bool) -> [ProcessHandle] {
         directoryEntries("/proc").compactMap { Int32($0) }.compactMap { pid in

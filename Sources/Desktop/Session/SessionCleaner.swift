@@ -25,7 +25,7 @@ struct SessionCleaner: Sendable {
         let driver = live.running.driver
         // Closing may wait for a thread that waits for the server, which is ended meanwhile.
         let closing = Task(executorPreference: limiter.executor) { await driver.close() }
-        await end([live.openbox, live.xvnc].compactMap { $0 }, gently: gently)
+        await end([live.windowManager?.process, live.xvnc].compactMap { $0 }, gently: gently)
         _ = await limiter.runIgnoringCancellation(atMost: limits.stopGrace) { await closing.value }
         _ = try? await pool.runToEnd { [files] in
             SessionFiles.removeDisplay(of: live.xvnc.pid)

@@ -87,6 +87,8 @@ struct SessionFiles: Sendable {
     struct Desktop: Codable, Equatable {
         var xvnc: ProcessIdentity
         var openbox: ProcessIdentity?
+        /// By which it is started again.
+        var openboxArguments: [String]?
         var display: String
         var vncPort: Int
         var since: Int64

@@ -40,7 +40,8 @@ struct SessionLauncher: Sendable {
     func start(
         _ generation: Int, by deadline: Duration, failed: @escaping @Sendable (any Error) -> Void
     ) async throws -> LiveDesktop {
-        if let adopted = await adopt(generation, by: deadline) { return adopted }
+        let (adopted, isReplacement) = await adopt(generation, by: deadline)
+        if let adopted { return adopted }
         await cleaner.cleanLeftovers()
         try checkCancelled()
         var command: (any RunningCommand)?
@@ -60,7 +61,7 @@ struct SessionLauncher: Sendable {
             }
             let success = try await up.run(program, environment, deadline, failed)
             command = success.command
-            return try await connect(to: success, generation, record, deadline)
+            return try await connect(to: success, generation, record, isReplacement, deadline)
         } catch {
             let error = Task.isCancelled ? DesktopSession.shuttingDown : DesktopError.start(from: error)
             failed(error)
@@ -72,7 +73,8 @@ struct SessionLauncher: Sendable {
 
     /// Checks that the program reports a desktop of ours that other machines cannot reach, and connects to it.
     private func connect(
-        to success: UpCommand.Success, _ generation: Int, _ record: SessionFiles.Record, _ deadline: Duration
+        to success: UpCommand.Success, _ generation: Int, _ record: SessionFiles.Record, _ isReplacement: Bool,
+        _ deadline: Duration
     ) async throws -> LiveDesktop {
         let report = success.report
         let (xvnc, openbox) = try await processes(report)
@@ -85,20 +87,20 @@ struct SessionLauncher: Sendable {
         try checkCancelled()
         let endpoint = try await endpoint(report)
         let (driver, whyNotRFB) = try await drive(
-            .init(
-                endpoint: endpoint, display: report.display, isFresh: true,
-                environment: configuration.environment.build()), xvnc, by: deadline)
+            connection(endpoint, report.display, isFresh: true), xvnc, by: deadline)
         let since = clock.wallSeconds()
         let directory = await sessionDirectory(report, record)
+        let manager = try await pool.run { openbox.map { WindowManager($0) } }
         let live = LiveDesktop(
             generation: generation,
             running: RunningDesktop(
                 display: report.display, endpoint: endpoint, vncPort: report.vncPort, since: since, driver: driver),
-            xvnc: xvnc, openbox: openbox, sessionDirectory: directory, wasAdopted: false, whyNotRFB: whyNotRFB,
-            now: clock.now())
+            xvnc: xvnc, windowManager: manager, sessionDirectory: directory, wasAdopted: false,
+            isReplacement: isReplacement, whyNotRFB: whyNotRFB, now: clock.now())
         var record = record
         record.desktop = SessionFiles.Desktop(
-            xvnc: xvnc.identity, openbox: openbox?.identity, display: report.display, vncPort: report.vncPort,
+            xvnc: xvnc.identity, openbox: openbox?.identity, openboxArguments: manager?.arguments,
+            display: report.display, vncPort: report.vncPort,
             since: since, sessionDirectory: directory)
         await write(record)
         if let warnings = success.warnings {
@@ -186,13 +188,14 @@ struct SessionLauncher: Sendable {
             return (try await connect(to: server, within: max(.zero, deadline - clock.now())), nil)
         } catch let error as DesktopError where error.code != .shuttingDown {
             let left = deadline - clock.now()
-            let path = try? await pool.run { [up] in up.locate(server.environment) }
+            let environment = configuration.environment.build()
+            let path = try? await pool.run { [up] in up.locate(environment) }
             guard left > .zero, let path, xvnc.isAlive, !Task.isCancelled else { throw error }
             let program = DesktopProgram(
-                path: path, stateFile: files.state, environment: server.environment, runner: up.runner,
+                path: path, stateFile: files.state, environment: environment, runner: up.runner,
                 limiter: cleaner.limiter)
             let driver = await cleaner.limiter.runIgnoringCancellation(atMost: left) {
-                try? await ProgramDriver.connect(through: program)
+                try? await ProgramDriver.connect(through: program, helpers: server.helpers)
             }
             try checkCancelled()
             guard let driver = driver ?? nil else { throw error }
@@ -202,6 +205,13 @@ struct SessionLauncher: Sendable {
                 metadata: ["display": "\(server.display)", "why": "\(why)"])
             return (driver, why)
         }
+    }
+
+    private func connection(_ endpoint: RFBEndpoint, _ display: String, isFresh: Bool) -> DesktopSession.Connection {
+        let helpers = DesktopHelpers(
+            up.runner, display: display, environment: configuration.environment.build(), clock: clock,
+            executor: cleaner.limiter.executor)
+        return .init(endpoint: endpoint, display: display, isFresh: isFresh, helpers: helpers, clock: clock)
     }
 
     private func connect(to server: DesktopSession.Connection, within budget: Duration) async throws
@@ -224,42 +234,72 @@ struct SessionLauncher: Sendable {
 
     private func checkCancelled() throws { if Task.isCancelled { throw DesktopSession.shuttingDown } }
 
-    /// The desktop that an earlier run of the agent left, if it still runs and answers.
-    private func adopt(_ generation: Int, by deadline: Duration) async -> LiveDesktop? {
-        let found = try? await pool.run { [files] () -> (SessionFiles.Desktop, ProcessHandle)? in
-            guard let record = files.readRecord(), record.boot == SessionFiles.boot, let desktop = record.desktop,
-                let xvnc = ProcessHandle(desktop.xvnc)
-            else { return nil }
-            return (desktop, xvnc)
+    /// The desktop that an earlier run of the agent left, if it still runs and answers, and whether there was one
+    /// at all.
+    private func adopt(_ generation: Int, by deadline: Duration) async -> (adopted: LiveDesktop?, existed: Bool) {
+        guard let record = try? await pool.run({ [files] in files.readRecord() }), let desktop = record.desktop else {
+            return (nil, false)
         }
-        guard let (desktop, xvnc) = found else { return nil }
-        let report = UpReport(vncPort: desktop.vncPort, display: desktop.display, xvncPid: xvnc.pid)
+        let found = try? await pool.run { () -> ProcessHandle? in
+            record.boot == SessionFiles.boot ? ProcessHandle(desktop.xvnc) : nil
+        }
+        guard let xvnc = found ?? nil else { return (nil, true) }
         do {
-            try await refuseExposed(report, xvnc)
-            let endpoint = try await endpoint(report)
-            let (driver, whyNotRFB) = try await drive(
-                .init(
-                    endpoint: endpoint, display: desktop.display, isFresh: false,
-                    environment: configuration.environment.build()), xvnc,
-                by: min(deadline, clock.now() + limits.adoption))
-            let openbox = try? await pool.run { desktop.openbox.flatMap { ProcessHandle($0) } }
-            logger.info(
-                "adopted the desktop that an earlier run of the agent started",
-                metadata: ["display": "\(desktop.display)", "xvnc_pid": "\(xvnc.pid)"])
-            return LiveDesktop(
-                generation: generation,
-                running: RunningDesktop(
-                    display: desktop.display, endpoint: endpoint, vncPort: desktop.vncPort, since: desktop.since,
-                    driver: driver),
-                xvnc: xvnc, openbox: openbox, sessionDirectory: desktop.sessionDirectory, wasAdopted: true,
-                whyNotRFB: whyNotRFB, now: clock.now())
+            return (try await adopt(desktop, xvnc, generation, by: deadline), true)
         } catch {
             logger.warning(
                 "ending the desktop of an earlier run of the agent",
                 metadata: [
                     "display": "\(desktop.display)", "error": "\((error as? DesktopError)?.detail ?? "\(error)")",
                 ])
-            return nil
+            return (nil, true)
+        }
+    }
+
+    private func adopt(
+        _ desktop: SessionFiles.Desktop, _ xvnc: ProcessHandle, _ generation: Int, by deadline: Duration
+    ) async throws -> LiveDesktop {
+        let report = UpReport(vncPort: desktop.vncPort, display: desktop.display, xvncPid: xvnc.pid)
+        try await refuseExposed(report, xvnc)
+        let endpoint = try await endpoint(report)
+        let (driver, whyNotRFB) = try await drive(
+            connection(endpoint, desktop.display, isFresh: false), xvnc,
+            by: min(deadline, clock.now() + limits.adoption))
+        let manager = try await pool.run { () -> WindowManager? in
+            if let openbox = desktop.openbox.flatMap({ ProcessHandle($0) }) { return WindowManager(openbox) }
+            let environment = configuration.environment.build(request: ["DISPLAY": desktop.display])
+            return desktop.openboxArguments.map { WindowManager(arguments: $0, environment: environment) }
+        }
+        logger.info(
+            "adopted the desktop that an earlier run of the agent started",
+            metadata: ["display": "\(desktop.display)", "xvnc_pid": "\(xvnc.pid)"])
+        return LiveDesktop(
+            generation: generation,
+            running: RunningDesktop(
+                display: desktop.display, endpoint: endpoint, vncPort: desktop.vncPort, since: desktop.since,
+                driver: driver),
+            xvnc: xvnc, windowManager: manager, sessionDirectory: desktop.sessionDirectory, wasAdopted: true,
+            isReplacement: false, whyNotRFB: whyNotRFB, now: clock.now())
+    }
+
+    /// Starts the window manager again when it has ended.
+    func keepWindowManager(of live: LiveDesktop) async {
+        guard let manager = live.windowManager, !manager.isAlive else { return }
+        do {
+            guard
+                try await manager.restartIfEnded(
+                    by: up.runner, clock.now(), atMostEach: limits.windowManagerRestart)
+            else { return }
+            let identity = manager.process?.identity
+            logger.warning(
+                "the window manager (openbox) had ended and was started again",
+                metadata: ["display": "\(live.running.display)", "pid": "\(identity?.pid ?? 0)"])
+            guard var record = try await pool.run({ [files] in files.readRecord() }) else { return }
+            record.desktop?.openbox = identity
+            await write(record)
+        } catch {
+            logger.warning(
+                "the window manager (openbox) has ended and cannot be started", metadata: ["error": "\(error)"])
         }
     }
 }

@@ -35,19 +35,35 @@ struct UpCommand: Sendable {
     func run(
         _ program: String, _ environment: [String: String], _ deadline: Duration, _ failed: (any Error) -> Void
     ) async throws -> Success {
-        let run: ProgramRun
-        do {
-            run = try await ProgramRun.start(
-                Command(arguments: arguments(program), environment: environment, workdir: await workdir()),
-                by: runner, limiter, outputLimit: SessionLimits.upOutputBytes)
-        } catch {
-            throw DesktopError.start("portabledesktop cannot be run: \(error)", cause: error)
+        let workdir = await workdir()
+        // An older build has one mode, and says that it does not know the flag before it starts anything.
+        for mode in [[Self.sizeMode, "dynamic"], []] {
+            let run: ProgramRun
+            do {
+                run = try await ProgramRun.start(
+                    Command(arguments: arguments(program) + mode, environment: environment, workdir: workdir),
+                    by: runner, limiter, outputLimit: SessionLimits.upOutputBytes)
+            } catch {
+                throw DesktopError.start("portabledesktop cannot be run: \(error)", cause: error)
+            }
+            if let success = try await result(of: run, deadline, isLast: mode.isEmpty, failed) { return success }
         }
+        throw DesktopError.start("portabledesktop up does not know its own flags")
+    }
+
+    /// - Returns: nil when it does not know the flag of the size mode.
+    private func result(
+        of run: ProgramRun, _ deadline: Duration, isLast: Bool, _ failed: (any Error) -> Void
+    ) async throws -> Success? {
         let how = await run.end(by: deadline)
         do {
             // The exit may be reported before the last bytes are read.
             if case .exited(let exit) = how, exit != .exited(0) || (try? UpReport.find(in: run.output.output)) == nil {
                 await run.drain()
+            }
+            if !isLast, how == .exited(.exited(1)), run.output.errors?.contains("flag: \(Self.sizeMode)") ?? false {
+                run.command.abandonOutput()
+                return nil
             }
             guard how == .exited(.exited(0)) else { throw UpReport.Problem(how.text(limits.start)) }
             let report = try UpReport.find(in: run.output.output)
@@ -65,12 +81,16 @@ struct UpCommand: Sendable {
         }
     }
 
+    /// Lets clients change the desktop's size.
+    private static let sizeMode = "--desktop-size-mode"
+
     private func arguments(_ program: String) -> [String] {
         // By default Xvnc listens on all interfaces without a password, and resets when its last X client (such as
-        // openbox) disconnects, which ends every VNC connection and makes TigerVNC 1.12 spin on a stale one.
+        // openbox) disconnects, which ends every VNC connection and makes TigerVNC 1.12 spin on a stale one. It takes
+        // 256 KiB from a client's clipboard; line ends take two bytes there.
         let xvnc = [
             "-localhost=1", "-AlwaysShared=1", "-UseBlacklist=0", "-rfbunixpath=\(files.socket)", "-rfbunixmode=0600",
-            "-noreset",
+            "-MaxCutText=\(2 * DesktopLimits.clipboardBytes + 64)", "-noreset",
         ]
         return [
             program, "up", "--json", "--geometry", configuration.geometry, "--state-file", files.state,
@@ -86,7 +106,7 @@ struct UpCommand: Sendable {
 }
 
 extension DesktopError {
-    private static let startMessage = "Failed to start the desktop."
+    private static let startMessage = "Failed to start desktop session."
 
     /// A start that failed.
     static func start(_ detail: String, cause: (any Error)? = nil) -> DesktopError {

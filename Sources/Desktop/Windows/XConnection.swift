@@ -1,12 +1,11 @@
 import AgentCore
 import CDesktop
-import CPlatform
 import Glibc
 import Synchronization
 
 /// A connection to an X server for one call. libxcb waits for the server without a limit, so each step runs on
 /// a thread of its own, and the socket is shut down to end one: at the end of its time, or when its task is
-/// cancelled. The connection is of no use then.
+/// cancelled. The connection cannot be used any more then.
 final class XConnection: Sendable {
     private let display: String
     private let socket: CInt

@@ -126,7 +126,7 @@ struct XServer: Sendable {
     }
 
     /// Looks now and after each change, until something is found.
-    /// - Returns: nil when the time is over; the connection is of no use then.
+    /// - Returns: nil when the time is over; the connection cannot be used any more then.
     private func first<T: Sendable>(
         _ connection: XConnection, within limit: Duration, _ look: @escaping @Sendable (XConnection) throws -> T?
     ) async throws -> T? {

@@ -28,9 +28,9 @@ struct DesktopParts: Sendable {
             runner: runner, pool: f.pool, executor: f.executor, clock: f.clock, metrics: f.metrics,
             logger: f.logger,
             connect: { [executor = f.executor] server in
-                try await RFBDriver.connect(
-                    to: server.endpoint, display: server.display, commands: runner, environment: server.environment,
-                    executor: executor, isFresh: server.isFresh)
+                var options = RFBDriver.Options(server)
+                options.executor = executor
+                return try await RFBDriver.connect(to: server.endpoint, options)
             })
         f.health.register("desktop") { [weak session] in session?.health }
         let recordings = RecordingManager(
@@ -77,11 +77,19 @@ struct DesktopParts: Sendable {
         var request = StartRequest(.shell(command), environment: ["DISPLAY": display])
         request.background = true
         do {
-            _ = try await manager.start(request, chat: chat)
+            let id = try await manager.start(request, chat: chat).id
+            guard let failure = await manager.earlyFailure(of: id, within: DesktopLimits.openCheck) else { return }
+            let last = failure.output.split(separator: "\n").suffix(5).joined(separator: "; ")
+            let how = failure.signal.map { "by \($0)" } ?? "with code \(failure.status ?? -1)"
+            // What shells exit with for a command that is not there, or is not executable.
+            let isMissing = failure.status == 127 || failure.status == 126
+            throw DesktopError(
+                .invalid, isMissing ? "The program cannot be started: \(last)" : "The program ended at once, \(how).",
+                detail: isMissing || last.isEmpty ? nil : last)
         } catch let error as ProcError {
             let message = "Failed to start the program."
             switch error.code {
-            case .shuttingDown: throw DesktopError(.shuttingDown, "The agent is shutting down.")
+            case .shuttingDown: throw DesktopError(.shuttingDown, "Desktop API is shutting down.")
             case .tooManyProcesses: throw DesktopError(.tooMany, "Too many running processes.", detail: error.detail)
             case .startFailed(let launch) where launch.stage == .resources:
                 throw DesktopError(.tooMany, message, detail: error.detail)
