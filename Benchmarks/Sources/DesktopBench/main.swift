@@ -49,6 +49,46 @@ func screenshots(_ client: Client, _ picture: String) throws {
         floor: ["import", "-window", "root", "png:/dev/null"])
 }
 
+func drag(_ client: Client) throws {
+    try compare(
+        "left_click_drag", client,
+        #""action":"left_click_drag","start_coordinate":[500,400],"coordinate":[700,500]"#, count: 50,
+        floor: ["xdotool", "mousemove", "500", "400", "mousedown", "1", "mousemove", "700", "500", "mouseup", "1"])
+}
+
+func region(_ client: Client, _ picture: String) throws {
+    try compare(
+        "region 640×360, \(picture)", client, #""action":"zoom","region":[400,300,640,360]"#, count: 100,
+        floor: ["import", "-window", "root", "-crop", "640x360+400+300", "png:/dev/null"])
+}
+
+func windowsAndClipboard(_ client: Client) throws {
+    // Windows of their own, so that there is something to list.
+    let terminals = try (0..<5).map { try spawn(["xterm", "-T", "Terminal \($0)", "-e", "sleep", "1000"]) }
+    defer {
+        for terminal in terminals {
+            kill(terminal, SIGTERM)
+            waitpid(terminal, nil, 0)
+        }
+    }
+    for index in terminals.indices {
+        try client.action("\"action\":\"wait_for_window\",\"title\":\"Terminal \(index)\",\"timeout_ms\":30000")
+    }
+    try compare("windows, 5 of them", client, #""action":"windows""#, count: 100, floor: ["wmctrl", "-lpGx"])
+    try client.action(#""action":"clipboard_set","text":"hello""#)
+    try compare(
+        "clipboard_get", client, #""action":"clipboard_get""#, count: 100,
+        floor: ["xclip", "-out", "-selection", "clipboard"])
+}
+
+/// The daemon's CPU while it waits for a still screen to be still for longer.
+func stillness(_ daemon: Daemon, _ client: Client) throws {
+    pause(1)
+    let before = daemon.cpu
+    try client.action(#""action":"wait_stable","ms":10000,"timeout_ms":20000"#)
+    row("wait_stable for 10 s, CPU", milli(daemon.cpu - before))
+}
+
 /// MB/s of whole raw pictures through a stream.
 func throughput(_ stream: any Stream, frames: Int) throws -> (rate: Double, bytes: Int) {
     let client = try RFBClient(stream)
@@ -132,7 +172,11 @@ func bench(_ binary: String, _ program: String) throws {
     setenv("DISPLAY", ":\(port - 5900)", 1)
 
     try actions(client)
+    try drag(client)
+    try windowsAndClipboard(client)
+    try stillness(daemon, client)
     try screenshots(client, "plain")
+    try region(client, "plain")
     try bridge(daemon, port: port)
     // Like a photograph: smooth, with noise in every pixel.
     let picture = "/tmp/wa-bench-\(getpid()).png"
@@ -141,6 +185,7 @@ func bench(_ binary: String, _ program: String) throws {
     // It shows the picture and exits with 1.
     waitpid(try spawn(["display", "-window", "root", picture]), nil, 0)
     try screenshots(client, "photo")
+    try region(client, "photo")
     daemon.tell("after use")
 }
 
