@@ -85,7 +85,11 @@ import Testing
                 "TMPDIR": "\(directory.path)/tmp", "LC_ALL": "C.UTF-8",
                 "CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH": "\(directory.path)/boundary.sock",
             ], directory: directory)
-        let result = await Result { try await body(daemon, directory) }
+        let result = await Result {
+            try Agent(daemon, directory, 0, 0).act("screenshot")
+            try await Xvnc(on: try #require(display(directory))).windowManager()
+            try await body(daemon, directory)
+        }
         #expect(try await daemon.stop() == 0)
         try result.get()
     }

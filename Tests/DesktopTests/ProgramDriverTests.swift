@@ -29,6 +29,7 @@ import Testing
                 let display = try Xvnc(on: desktop.display)
                 // Otherwise a key that is released late repeats.
                 try display.run("xset", "r", "off")
+                try await display.windowManager()
                 try await body(world, display)
             }
         }

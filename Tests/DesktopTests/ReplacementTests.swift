@@ -109,6 +109,7 @@ import Testing
             #expect(world.calls("up") == 1)
             // It manages windows.
             let display = try Xvnc(on: desktop.display)
+            try await display.windowManager()
             try display.start(["xterm", "-T", "managed"])
             let found = try await world.session.perform(
                 try action(#"{"action":"wait_for_window","title":"managed","timeout_ms":60000}"#))

@@ -179,7 +179,10 @@ import Testing
     private static func events(_ server: DesktopServer) async throws -> (Xvnc, EventWindow) {
         let desktop = try await server.world.session.desktop()
         let display = try Xvnc(on: desktop.display)
-        return try await withTaskExecutorPreference(BlockingExecutor.shared) { (display, try await display.events()) }
+        return try await withTaskExecutorPreference(BlockingExecutor.shared) {
+            try await display.windowManager()
+            return (display, try await display.events())
+        }
     }
 }
 

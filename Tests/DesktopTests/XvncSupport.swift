@@ -114,6 +114,16 @@ final class Xvnc: Sendable {
         return pid
     }
 
+    /// Waits until the window manager handles what it is asked: openbox loses a window that is mapped while it starts.
+    func windowManager() async throws {
+        for desktop in ["1", "0"] {
+            try await eventually("desktop \(desktop)") {
+                _ = try? run("xdotool", "set_desktop", desktop)
+                return try run("xprop", "-root", "_NET_CURRENT_DESKTOP").hasSuffix("= \(desktop)\n")
+            }
+        }
+    }
+
     /// Where the X server has the pointer.
     func pointer() throws -> DesktopPoint {
         let words = try run("xdotool", "getmouselocation").split(separator: " ")
