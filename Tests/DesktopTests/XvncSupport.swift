@@ -66,16 +66,17 @@ final class Xvnc: Sendable {
         kill(pid, SIGCONT)
         kill(pid, SIGTERM)
         var patience = 1_000
-        while waitpid(pid, nil, WNOHANG) == 0, patience > 0 {
+        var status: CInt = 0
+        while waitpid(pid, &status, WNOHANG) == 0, patience > 0 {
             poll(nil, 0, 10)
             patience -= 1
             if patience == 0 {
                 kill(pid, SIGKILL)
-                waitpid(pid, nil, 0)
+                waitpid(pid, &status, 0)
             }
         }
-        // Left behind by one that was killed.
-        SessionFiles.removeSocket(ofDisplay: display)
+        // Left behind by one that was killed. Another may have the display of one that ended by itself.
+        if status & 0x7f == SIGKILL { SessionFiles.removeSocket(ofDisplay: display) }
     }
 
     func driver(

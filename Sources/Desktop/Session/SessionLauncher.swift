@@ -285,6 +285,8 @@ struct SessionLauncher: Sendable {
     /// Starts the window manager again when it has ended.
     func keepWindowManager(of live: LiveDesktop) async {
         guard let manager = live.windowManager, !manager.isAlive else { return }
+        // Until the X server has noticed the end of the old one, a new one takes it for running, and ends.
+        _ = try? await XServer(display: live.running.display, clock: clock).pointer()
         do {
             guard
                 try await manager.restartIfEnded(
