@@ -300,7 +300,7 @@ import Testing
             let openbox = try #require(found)
             #expect(world.session.health == nil)
             kill(openbox, SIGKILL)
-            try await eventually("it is gone") { !ProcFS.runs(openbox) }
+            try await eventually("its end is known") { world.session.health != nil }
             let report = try #require(world.session.health)
             #expect(report.text.contains("openbox") && !report.degrades)
         }
