@@ -24,6 +24,8 @@ public enum DesktopLimits {
     public static let recordingRetention = Duration.seconds(3_600)
     /// How long a program that is opened is watched for failing at once.
     public static let openCheck = Duration.milliseconds(300)
+    /// Lines of what such a program wrote that the answer has, the last ones.
+    public static let openLines = 5
     /// Distinct characters outside the keyboard layout that one desktop types as keys; further ones go
     /// through the clipboard. The X server has this many spare keycodes.
     public static let spareKeycodes = 19

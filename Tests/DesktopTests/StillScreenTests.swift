@@ -87,7 +87,7 @@ import Testing
             cancelled.cancel()
             await #expect(throws: CancellationError.self) { try await cancelled.value }
             let lost = Task { try await Self.screen(xvnc, still: .seconds(50), timeout: .seconds(60)).wait() }
-            try await eventually("a second connection") { Self.connections(xvnc) == 2 }
+            try await eventually("a second connection") { Self.connections(xvnc.socket) == 2 }
             kill(xvnc.pid, SIGKILL)
             await #expect(throws: DesktopError(.connectionLost, "")) { try await lost.value }
         }
@@ -96,25 +96,40 @@ import Testing
     @Test func leavesNothing() async throws {
         try await withDesktop { xvnc, driver in
             for _ in 0..<50 { _ = try await Self.screen(xvnc, still: .zero, timeout: .seconds(60)).wait() }
-            try await eventually("only the driver's connection") { Self.connections(xvnc) == 1 }
+            try await eventually("only the driver's connection") { Self.connections(xvnc.socket) == 1 }
             #expect(driver.isAlive)
         }
     }
 
     /// How many connections the server has.
-    private static func connections(_ xvnc: Xvnc) -> Int {
+    private static func connections(_ socket: String) -> Int {
         // The first one listens.
-        ProcFS.text("/proc/net/unix").components(separatedBy: " \(xvnc.socket)\n").count - 2
+        ProcFS.text("/proc/net/unix").components(separatedBy: " \(socket)\n").count - 2
     }
 
     @Test func whatExceedsTheLimitIsRefused() async throws {
-        let limit = CallLimit(2, DesktopError(.tooMany, "full"))
-        try await limit.run {
-            try await limit.run {
-                _ = await #expect(throws: DesktopError(.tooMany, "")) { try await limit.run {} }
+        try await withWorld(SessionWorld(connect: SessionWorld.rfb)) { world in
+            _ = try await world.session.desktop()
+            let long = try action(#"{"action":"wait_stable","ms":60000,"timeout_ms":60000}"#)
+            let short = try action(#"{"action":"wait_stable","ms":0,"timeout_ms":60000}"#)
+            func codes(_ count: Int) async throws {
+                let waits = (0..<count).map { _ in Task { try await world.session.perform(long) } }
+                // Beside that of the driver.
+                try await eventually("\(count) waits") { Self.connections("\(world.state)/rfb.sock") == count + 1 }
+                let refused = count == DesktopLimits.stillnessWaits
+                do {
+                    #expect(try await world.session.perform(short).met == true && !refused)
+                } catch let error as DesktopError {
+                    #expect(refused && error.code == .tooMany, "\(error)")
+                }
+                for wait in waits { wait.cancel() }
+                for wait in waits { _ = await wait.result }
             }
-            try await limit.run {}
+            try await codes(DesktopLimits.stillnessWaits - 1)
+            try await codes(DesktopLimits.stillnessWaits)
+            try await eventually("no wait") { Self.connections("\(world.state)/rfb.sock") == 1 }
+            let answer = try await world.session.perform(short)
+            #expect(answer.met == true)
         }
-        try await limit.run {}
     }
 }

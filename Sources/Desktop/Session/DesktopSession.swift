@@ -81,8 +81,9 @@ public final class DesktopSession: DesktopProvider {
     let metrics: DesktopMetrics
     /// The bridged viewers.
     let hub = ViewerHub()
-    let stillnessWaits = CallLimit(
-        DesktopLimits.stillnessWaits, DesktopError(.tooMany, "Too many actions wait for a still screen."))
+    let stillnessWaits = TurnQueue(atOnce: DesktopLimits.stillnessWaits, limit: 0) {
+        DesktopError(.tooMany, "Too many actions wait for a still screen.")
+    }
     private let state = Mutex(State())
     private var limits: SessionLimits { launcher.configuration.limits }
     private var cleaner: SessionCleaner { launcher.cleaner }

@@ -53,16 +53,15 @@ extension DesktopSession {
     }
 
     private func waitUntilStill(_ action: DesktopAction, _ desktop: RunningDesktop) async throws -> Bool {
-        try await stillnessWaits.run {
-            let screen = StillScreen(
-                endpoint: desktop.endpoint,
-                area: { size in
-                    try action.region.map { try DesktopGeometry.native($0, of: action, on: size) }
-                        ?? DesktopRegion(size)
-                },
-                still: .milliseconds(action.stillMilliseconds), timeout: .milliseconds(action.timeoutMilliseconds))
-            return try await screen.wait()
-        }
+        try await stillnessWaits.take()
+        defer { stillnessWaits.give() }
+        let screen = StillScreen(
+            endpoint: desktop.endpoint,
+            area: { size in
+                try action.region.map { try DesktopGeometry.native($0, of: action, on: size) } ?? DesktopRegion(size)
+            },
+            still: .milliseconds(action.stillMilliseconds), timeout: .milliseconds(action.timeoutMilliseconds))
+        return try await screen.wait()
     }
 
     /// A window in the caller's coordinates.
@@ -77,28 +76,5 @@ extension DesktopSession {
         window.y = map(window.y, action.declaredHeight, size.height)
         window.height = max(1, map(window.height, action.declaredHeight, size.height))
         return window
-    }
-}
-
-/// Refuses what would exceed a number of calls at once.
-final class CallLimit: Sendable {
-    private let running = Watched(0)
-    private let limit: Int
-    private let error: DesktopError
-
-    init(_ limit: Int, _ error: DesktopError) {
-        self.limit = limit
-        self.error = error
-    }
-
-    func run<T>(_ body: () async throws -> T) async throws -> T {
-        let isFree = running.update { running in
-            guard running < limit else { return false }
-            running += 1
-            return true
-        }
-        guard isFree else { throw error }
-        defer { running.update { $0 -= 1 } }
-        return try await body()
     }
 }

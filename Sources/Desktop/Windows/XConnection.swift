@@ -9,7 +9,8 @@ import Synchronization
 final class XConnection: Sendable {
     private let display: String
     private let socket: CInt
-    // libxcb's side of it: used by one step at a time, each of which is waited for.
+    // libxcb's side of it. Safe because only the thread of a step uses it, one step runs at a time, and each is waited
+    // for, also when it is cancelled; the rest of this type touches the socket alone.
     private nonisolated(unsafe) let x: OpaquePointer
     /// The time that the server has left for answers.
     let patience = Mutex(DesktopLimits.windowAnswers)

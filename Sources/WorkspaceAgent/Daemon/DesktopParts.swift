@@ -79,7 +79,7 @@ struct DesktopParts: Sendable {
         do {
             let id = try await manager.start(request, chat: chat).id
             guard let failure = await manager.earlyFailure(of: id, within: DesktopLimits.openCheck) else { return }
-            let last = failure.output.split(separator: "\n").suffix(5).joined(separator: "; ")
+            let last = failure.output.split(separator: "\n").suffix(DesktopLimits.openLines).joined(separator: "; ")
             let how = failure.signal.map { "by \($0)" } ?? "with code \(failure.status ?? -1)"
             // What shells exit with for a command that is not there, or is not executable.
             let isMissing = failure.status == 127 || failure.status == 126
