@@ -75,6 +75,49 @@ import Testing
         }
     }
 
+    @Test func anyAnswerMayHaveThePictureAfterIt() async throws {
+        try await withServer(SessionWorld(connect: SessionWorld.rfb)) { server in
+            try await server.blocking { server in
+                let wanted = #""screenshot":true,"scaled_width":320,"scaled_height":240"#
+                for name in ["wait", "mouse_move", "open"] {
+                    let fields = #""coordinate":[5,6],"text":"true","duration":1"#
+                    let json = try server.action(#"{"action":"\#(name)",\#(fields),\#(wanted)}"#).json
+                    #expect(json["output"] as? String == "\(name) action performed", "\(json)")
+                    #expect(json["screenshot_width"] as? Int == 320 && json["screenshot_height"] as? Int == 240)
+                    let png = (json["screenshot_data"] as? String).flatMap { Data(base64Encoded: $0) }
+                    #expect(png.flatMap { DesktopProgram.size(ofPNG: $0) } == DesktopSize(width: 320, height: 240))
+                }
+                // The client must not take the action for undone.
+                let half = try server.action(
+                    #"{"action":"mouse_move","coordinate":[5,6],"screenshot":true,"region":[9000,0,5,5]}"#)
+                #expect(half.status == 400)
+                #expect(
+                    half.json["detail"] as? String
+                        == "The mouse_move action was performed, but the screenshot after it failed.")
+            }
+        }
+    }
+
+    /// A client that leaves ends what it waits for.
+    @Test(arguments: [
+        #""wait_stable","ms":60000,"timeout_ms":60000"#, #""wait_for_window","title":"none","timeout_ms":60000"#,
+    ])
+    func waitingEndsWithTheClient(fields: String) async throws {
+        try await withServer(SessionWorld(connect: SessionWorld.rfb)) { server in
+            _ = try await server.world.session.desktop()
+            try await server.blocking { server in
+                let connection = try server.connect()
+                try connection.send("POST", "/api/v0/desktop/action", body: "{\"action\":\(fields)}")
+            }
+            try await eventually("it waits") { server.activity.load(ordering: .relaxed) == 1 }
+            let name = fields.split(separator: "\"")[0]
+            try await eventually("it has ended") {
+                server.world.metrics.render().contains(
+                    "agent_desktop_actions_total{action=\"\(name)\",result=\"invalid\"} 1")
+            }
+        }
+    }
+
     @Test func aStartThatFailsIsA500WithTheProgramsWords() async throws {
         try await withServer(SessionWorld(fault: "fail")) { server in
             try await server.blocking { server in

@@ -121,6 +121,49 @@ import Testing
         }
     }
 
+    @Test func whatOnlyOursHasWorksToo() async throws {
+        try await blocking(Self.world()) { world, display in
+            let window = try await display.events()
+            func perform(_ json: String) async throws -> ActionResult {
+                try await world.session.perform(try action("{\"action\":\(json)}"))
+            }
+            _ = try await perform(#""left_click","coordinate":[100,120],"modifiers":["ctrl","shift"]"#)
+            try await eventually("the click") { window.releases == [1] }
+            #expect(window.blocks("ButtonPress").last?.contains("state 0x5,") == true)
+            _ = try await perform(#""left_click","coordinate":[100,120]"#)
+            try await eventually("a plain click") { window.releases == [1, 1] }
+            #expect(window.blocks("ButtonPress").last?.contains("state 0x0,") == true)
+            for (name, button) in [("middle", 2), ("right", 3)] {
+                _ = try await perform("\"\(name)_mouse_down\"")
+                try await eventually("\(name) down") { window.presses.last == button }
+                #expect(window.releases.last != button)
+                _ = try await perform("\"\(name)_mouse_up\"")
+                try await eventually("\(name) up") { window.releases.last == button }
+            }
+            let keys = window.keys("KeyPress").count
+            _ = try await perform(#""key","text":"a CTRL+B""#)
+            try await eventually("three keys") { window.keys("KeyRelease").count == keys + 3 }
+            #expect(window.keys("KeyPress").dropFirst(keys) == ["a", "Control_L", "b"])
+            let part = try await perform(#""zoom","region":[10,10,60,40],"scale":2"#)
+            #expect(part.size == DesktopSize(width: 120, height: 80))
+            #expect(DesktopProgram.size(ofPNG: Data(try #require(part.screenshot))) == part.size)
+            _ = try await perform(#""clipboard_set","text":"zwei €\nZeilen""#)
+            #expect(try await perform(#""clipboard_get""#).output == "zwei €\nZeilen")
+            await #expect(throws: DesktopError(.failed, "")) { try await perform(#""resize","text":"800x600""#) }
+        }
+    }
+
+    @Test func whatAViewerHoldsIsWaitedFor() async throws {
+        try await blocking(Self.world()) { world, _ in
+            let driver = try #require(world.session.current?.driver)
+            let click = try action(#"{"action":"left_click","coordinate":[5,5]}"#)
+            driver.viewerHolds(true)
+            await #expect(throws: DesktopError(.pointerHeld, "")) { try await driver.perform(click) }
+            driver.viewerHolds(false)
+            _ = try await driver.perform(click)
+        }
+    }
+
     @Test func textArrives() async throws {
         try await blocking(Self.world()) { world, display in
             let terminal = try await display.terminal()

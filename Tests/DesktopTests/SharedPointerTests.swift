@@ -14,9 +14,7 @@ import Testing
             let (display, window) = try await Self.events(server)
             defer { withExtendedLifetime(display) {} }
             try await server.blocking { server in
-                let viewer = try RawRFB(try TestViewer(try server.connect()))
-                try viewer.pointer(1, 100, 100)
-                try wait("the viewer's press") { window.presses == [1] }
+                let viewer = try Self.holding(server, window)
                 for body in [
                     Self.click, #"{"action":"mouse_move","coordinate":[1,1]}"#,
                     #"{"action":"left_click_drag","start_coordinate":[1,1],"coordinate":[9,9]}"#,
@@ -46,12 +44,7 @@ import Testing
         try await withServer(SessionWorld(connect: SessionWorld.rfb)) { server in
             let (display, window) = try await Self.events(server)
             defer { withExtendedLifetime(display) {} }
-            let viewer = try await server.blocking { server in
-                let viewer = try RawRFB(try TestViewer(try server.connect()))
-                try viewer.pointer(1, 100, 100)
-                try wait("the viewer's press") { window.presses == [1] }
-                return viewer
-            }
+            let viewer = try await server.blocking { server in try Self.holding(server, window) }
             async let answer = server.blocking { try $0.action(Self.click) }
             try await eventually("it waits") {
                 server.world.metrics.render().contains("agent_desktop_actions_pending 1")
@@ -70,9 +63,7 @@ import Testing
             let (display, window) = try await Self.events(server)
             defer { withExtendedLifetime(display) {} }
             try await server.blocking { server in
-                let viewer = try RawRFB(try TestViewer(try server.connect()))
-                try viewer.pointer(1, 100, 100)
-                try wait("the viewer's press") { window.presses == [1] }
+                let viewer = try Self.holding(server, window)
                 viewer.end()
                 try wait("it has left") { server.world.session.hub.count == 0 }
                 let answer = try server.action(Self.click)
@@ -173,6 +164,14 @@ import Testing
             let keys = window.keys("KeyPress").filter { $0 != "Num_Lock" }
             #expect(keys == ["Control_L", "a", "Control_L", "c", "KP_5"])
         }
+    }
+
+    /// A viewer that holds the left button.
+    private static func holding(_ server: DesktopServer, _ window: EventWindow) throws -> RawRFB {
+        let viewer = try RawRFB(try TestViewer(try server.connect()))
+        try viewer.pointer(1, 100, 100)
+        try wait("the viewer's press") { window.presses == [1] }
+        return viewer
     }
 
     /// A window on the session's desktop that writes the events it gets, and ends with the first value.
