@@ -33,6 +33,8 @@ import Testing
         for _ in 0..<20 { _ = try connection.run("true") }
         let daemonized = try number(connection, "setsid sleep 557 \(silent) echo $!")
         defer { kill(daemonized, SIGKILL) }
+        // The shell has ended, perhaps before setsid began.
+        try await eventually("setsid has left the session") { getsid(daemonized) == daemonized }
         for pid in left + [daemonized] { #expect(ProcFS.runs(pid)) }
         #expect(try await daemon.stop() == 0)
         for pid in left { #expect(!ProcFS.runs(pid)) }
@@ -57,6 +59,7 @@ import Testing
             try #require(pid_t(ProcFS.text("\(world.directory.path)/\(name)").dropLast()))
         }
         defer { kill(pids[1], SIGKILL) }
+        try await eventually("setsid has left the session") { getsid(pids[1]) == pids[1] }
         for pid in pids { #expect(ProcFS.runs(pid)) }
         #expect(try await daemon.stop() == 0)
         #expect(!ProcFS.runs(pids[0]))
