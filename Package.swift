@@ -1,11 +1,16 @@
 // swift-tools-version: 6.2
 
+import Foundation
 import PackageDescription
 
 let strict: [SwiftSetting] = [
     .swiftLanguageMode(.v6),
     .enableUpcomingFeature("ExistentialAny"),
 ]
+
+// RE2 goes into the program, so that it runs where the library isn't installed; one that is made with Abseil needs
+// forty more, and is linked at run time.
+let re2 = FileManager.default.fileExists(atPath: "/usr/include/absl") ? "re2" : ":libre2.a"
 
 let package = Package(
     name: "workspace-agent",
@@ -36,10 +41,12 @@ let package = Package(
     ],
     targets: [
         .target(name: "CPlatform"),
+        .target(name: "CRegex", linkerSettings: [.linkedLibrary(re2)]),
         .target(
             name: "AgentCore",
             dependencies: [
                 "CPlatform",
+                "CRegex",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
@@ -486,5 +493,6 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
-    ]
+    ],
+    cxxLanguageStandard: .cxx17
 )

@@ -6,6 +6,18 @@ public func makePipe() throws(CoreError) -> (read: CInt, write: CInt) {
     return (read: ends.0, write: ends.1)
 }
 
+/// A close-on-exec pipe whose write end does not block. The caller closes both ends.
+public func makeInputPipe() throws(CoreError) -> (read: CInt, write: CInt) {
+    let ends = try descriptorPair("cannot create a pipe") { wa_input_pipe($0) }
+    return (read: ends.0, write: ends.1)
+}
+
+/// A new terminal: `ours` does not block; both ends are close-on-exec. The caller closes both.
+public func makeTerminal(rows: UInt16, columns: UInt16) throws(CoreError) -> (ours: CInt, theirs: CInt) {
+    let ends = try descriptorPair("cannot open a terminal") { wa_open_terminal(rows, columns, $0) }
+    return (ours: ends.0, theirs: ends.1)
+}
+
 /// A connected pair of close-on-exec stream sockets. The caller closes both.
 public func makeSocketPair() throws(CoreError) -> (CInt, CInt) {
     try descriptorPair("cannot create a socket pair") { wa_socketpair($0) }

@@ -44,6 +44,8 @@ public struct LaunchRequest: Sendable {
     public var stdin: CInt?
     public var stdout: CInt
     public var stderr: CInt
+    /// `stdin` is a terminal, which becomes the session's controlling one.
+    public var onTerminal = false
 
     public init(
         arguments: [String], environment: [String: String], workdir: String, stdin: CInt? = nil, stdout: CInt,
@@ -117,18 +119,10 @@ public final class Launcher: Sendable {
             settle(nil)
             throw Self.error(result, path: path, request)
         }
-        let pidfd = wa_pidfd_open(result.pid)
-        guard pidfd >= 0 else {
-            kill(result.pid, SIGKILL)
-            waitpid(result.pid, nil, 0)
-            settle(nil)
-            throw LaunchError(
-                stage: .resources, errno: -pidfd, description: "cannot hold the process: \(errnoText(-pidfd))")
-        }
         settle(result.pid)
         endedSessions.numberWasGivenOut(result.pid)
         return LaunchedProcess(
-            pid: result.pid, pidfd: pidfd, session: OwnSession(result.pid),
+            pid: result.pid, pidfd: result.pidfd, session: OwnSession(result.pid),
             priorityProblem: Self.priorityProblem(result))
     }
 
@@ -190,7 +184,7 @@ public final class Launcher: Sendable {
                             stderr_fd: request.stderr, set_priority: priority != nil,
                             nice_increment: priority?.niceIncrement ?? 0,
                             oom_score_adj: priority?.oomScoreAdjustment ?? 0, nofile_soft: descriptorLimit,
-                            file_mask: fileMask)
+                            file_mask: fileMask, terminal: request.onTerminal)
                         wa_spawn(&options, &result)
                     }
                 }

@@ -15,11 +15,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int wa_pipe(int fds[2]) {
-    if (pipe2(fds, O_CLOEXEC) < 0) return -errno;
-    // Only our end: a child's blocking writes must stay blocking.
-    return wa_set_nonblocking(fds[0]);
-}
+// Only our end does not block: what a child reads or writes must go on blocking.
+static int make_pipe(int fds[2], int ours) { return pipe2(fds, O_CLOEXEC) < 0 ? -errno : wa_set_nonblocking(fds[ours]); }
+
+int wa_pipe(int fds[2]) { return make_pipe(fds, 0); }
+
+int wa_input_pipe(int fds[2]) { return make_pipe(fds, 1); }
 
 int wa_set_pipe_size(int fd, int bytes) {
     int rc = fcntl(fd, F_SETPIPE_SZ, bytes);
@@ -51,6 +52,14 @@ ssize_t wa_read(int fd, void *buffer, size_t count) {
     ssize_t n;
     do {
         n = read(fd, buffer, count);
+    } while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
+}
+
+ssize_t wa_write(int fd, const void *bytes, size_t count) {
+    ssize_t n;
+    do {
+        n = write(fd, bytes, count);
     } while (n < 0 && errno == EINTR);
     return n < 0 ? -errno : n;
 }

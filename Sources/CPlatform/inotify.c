@@ -23,6 +23,12 @@ int wa_inotify_watch(int fd, const char *directory) {
     return watch < 0 ? -errno : watch;
 }
 
+int wa_inotify_watch_entries(int fd, const char *directory) {
+    int watch = inotify_add_watch(
+        fd, directory, IN_CREATE | IN_MOVED_TO | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR);
+    return watch < 0 ? -errno : watch;
+}
+
 void wa_inotify_unwatch(int fd, int watch) { inotify_rm_watch(fd, watch); }
 
 size_t wa_inotify_parse(const void *bytes, size_t count, struct wa_file_event *event) {

@@ -34,10 +34,12 @@ struct wa_spawn_options {
     int oom_score_adj;     ///< -1000...1000
     uint64_t nofile_soft;  ///< soft RLIMIT_NOFILE of the child; 0 keeps the caller's
     int file_mask;         ///< umask of the child; -1 keeps the caller's
+    bool terminal;         ///< stdin_fd is a terminal, which becomes the session's controlling one
 };
 
 struct wa_spawn_result {
-    pid_t pid;
+    pid_t pid;   ///< -1 on failure
+    int pidfd;   ///< close-on-exec; -1 on failure
     int stage; ///< enum wa_spawn_stage
     int error; ///< errno of the failed stage
     int nice_error; ///< errno of a refused niceness, 0 when applied
@@ -48,8 +50,12 @@ struct wa_spawn_result {
 /// empty signal mask and no descriptor above 2. Everything, priorities included, is in force
 /// before the program's first instruction. Blocks until the program was executed or refused.
 void wa_spawn(const struct wa_spawn_options *options, struct wa_spawn_result *result);
-/// As wa_spawn; the program is killed when the calling thread ends, so that it never outlives this process.
+/// As wa_spawn, without a pidfd; the program is killed when the calling thread ends, so that it never outlives this process.
 void wa_spawn_bound(const struct wa_spawn_options *options, struct wa_spawn_result *result);
+
+/// A new terminal: fds[0] is our end, which does not block, fds[1] the program's; both close-on-exec.
+int wa_open_terminal(uint16_t rows, uint16_t columns, int fds[2]);
+int wa_resize_terminal(int fd, uint16_t rows, uint16_t columns);
 
 int wa_pidfd_open(pid_t pid);
 int wa_pidfd_send_signal(int pidfd, int signal);
@@ -76,6 +82,8 @@ int wa_set_child_subreaper(bool on);
 
 /// A close-on-exec pipe whose read end does not block; fds[0] reads, fds[1] writes.
 int wa_pipe(int fds[2]);
+/// The same whose write end does not block instead.
+int wa_input_pipe(int fds[2]);
 int wa_set_pipe_size(int fd, int bytes);
 /// Bytes that a read would return now.
 int wa_readable_bytes(int fd);
@@ -90,6 +98,8 @@ int wa_set_nonblocking(int fd);
 int64_t wa_birth_time(const char *path);
 /// The bytes read (0 at the end of the stream), or -errno.
 ssize_t wa_read(int fd, void *buffer, size_t count);
+/// The bytes written, or -errno.
+ssize_t wa_write(int fd, const void *bytes, size_t count);
 
 // --- epoll, eventfd, signalfd ------------------------------------------------------------------
 
@@ -98,7 +108,7 @@ struct wa_event {
     uint64_t token;
 };
 
-enum { WA_EPOLLIN = 0x001, WA_EPOLLPRI = 0x002, WA_EPOLLERR = 0x008, WA_EPOLLHUP = 0x010 };
+enum { WA_EPOLLIN = 0x001, WA_EPOLLPRI = 0x002, WA_EPOLLOUT = 0x004, WA_EPOLLERR = 0x008, WA_EPOLLHUP = 0x010 };
 
 int wa_epoll_create(void);
 int wa_epoll_add(int epfd, int fd, uint32_t events, uint64_t token);
@@ -135,6 +145,8 @@ struct wa_file_event {
 int wa_inotify(void);
 /// Watches a directory (not a symbolic link to one) for changes of its entries and their content.
 int wa_inotify_watch(int fd, const char *directory);
+/// Watches a directory, or what a symbolic link to one leads to, for new entries.
+int wa_inotify_watch_entries(int fd, const char *directory);
 void wa_inotify_unwatch(int fd, int watch);
 /// Reads the first event of what a read returned; the bytes it took, 0 when there is none.
 size_t wa_inotify_parse(const void *bytes, size_t count, struct wa_file_event *event);
