@@ -1,3 +1,5 @@
+import NIOCore
+
 /// Keeps the first and the last bytes of a stream of any length in fixed memory.
 ///
 /// The tail is a ring. Memory is taken as output comes, at most ``headCapacity`` +
@@ -58,5 +60,26 @@ public struct HeadTailBuffer: Sendable {
     public var tailBytes: [UInt8] {
         guard ring.count == tailCapacity, cursor > 0 else { return ring }
         return Array(ring[cursor...]) + ring[..<cursor]
+    }
+
+    /// Where what is kept of the end begins.
+    public var tailStart: Int { total - ring.count }
+
+    /// Bytes from the offset on, as far as they are kept without a gap.
+    /// - Returns: nil when the byte at the offset is not kept.
+    func bytes(from offset: Int, atMost count: Int) -> ByteBuffer? {
+        guard offset >= 0, offset < total, count > 0 else { return nil }
+        if offset < head.count { return ByteBuffer(bytes: head[offset...].prefix(count)) }
+        guard offset >= tailStart else { return nil }
+        var start = offset - tailStart
+        if ring.count == tailCapacity { start += cursor }
+        var result = ByteBuffer()
+        let wanted = min(count, total - offset)
+        result.reserveCapacity(wanted)
+        if start >= ring.count { start -= ring.count }
+        let first = ring[start...].prefix(wanted)
+        result.writeBytes(first)
+        result.writeBytes(ring.prefix(wanted - first.count))
+        return result
     }
 }

@@ -43,10 +43,18 @@ final class ManagedProcess: Sendable {
         var buffer: HeadTailBuffer
         var exit: ProcessExit?
         var lingering: Bool
+        /// The terminal's, where it has one.
+        var terminal: TerminalSize?
     }
 
-    private struct State {
+    struct State {
         var buffer = HeadTailBuffer()
+        /// More of the end than ``buffer`` has, for a terminal and for followers.
+        var recent: RecentOutput?
+        var followers = 0
+        /// Followers that have read everything; woken once.
+        var idleFollowers: [ObjectIdentifier: OutputFollower] = [:]
+        var terminal: TerminalSize?
         var exit: ProcessExit?
         var pipeOpen = true
         /// What we did to end it, in order, each once.
@@ -58,7 +66,7 @@ final class ManagedProcess: Sendable {
     }
 
     /// A signal of ours and why it was sent.
-    private struct Cause {
+    struct Cause {
         var reason: Reason
         var signal: CInt
         /// How often, less those that were refused.
@@ -69,15 +77,17 @@ final class ManagedProcess: Sendable {
     let spool: Spool?
     var pid: pid_t { child.pid }
     var session: OwnSession { child.session }
+    /// Where its stdin is written; nil when that is /dev/null.
+    let input: ProcessInput?
+    let state = Mutex(State())
+    let context: ProcessContext
     private let child: ChildProcess
-    private let pipe: CInt
-    private let context: ProcessContext
-    private let state = Mutex(State())
-    private let pipeToken: UInt64
+    let pipe: CInt
+    let pipeToken: UInt64
     // Only the reactor's thread touches what follows.
-    private let capture = Mutex(CaptureState())
+    let capture = Mutex(CaptureState())
 
-    private struct CaptureState {
+    struct CaptureState {
         var fullReads = 0
         var grown = false
         var spoolOff = false
@@ -86,14 +96,21 @@ final class ManagedProcess: Sendable {
     }
 
     init(
-        description: ProcessDescription, piped: PipedProcess, spool: Spool?, context: ProcessContext
+        description: ProcessDescription, piped: PipedProcess, terminal: TerminalSize? = nil, spool: Spool?,
+        context: ProcessContext
     ) {
         self.description = description
+        input = piped.stdin.map { ProcessInput($0, isTerminal: terminal != nil, context.reactor) }
         child = ChildProcess(piped.process, context.launcher, context.reactor)
         pipe = piped.stdout
         self.spool = spool
         self.context = context
         pipeToken = context.reactor.makeToken()
+        guard let terminal else { return }
+        state.withLock { state in
+            state.terminal = terminal
+            state.recent = RecentOutput(from: 0)
+        }
     }
 
     /// Begins to watch. Reports come only after this.
@@ -103,11 +120,7 @@ final class ManagedProcess: Sendable {
         try child.watch(beforeReaping: readOwed, onExit: ended)
     }
 
-    func snapshot() -> Snapshot {
-        state.withLock {
-            Snapshot(buffer: $0.buffer, exit: $0.exit, lingering: $0.exit != nil && $0.pipeOpen)
-        }
-    }
+    func snapshot() -> Snapshot { state.withLock { $0.snapshot } }
 
     var exit: ProcessExit? { state.withLock { $0.exit } }
 
@@ -158,134 +171,33 @@ final class ManagedProcess: Sendable {
 
     /// Shutdown: waiting requests are answered with what there is.
     func stopWaiting() {
-        let all = state.withLock { state in
+        let (waiters, followers) = state.withLock { state in
             state.waitingOver = true
             defer { state.waiters = [] }
-            return state.waiters
+            return (state.waiters, state.takeIdleFollowers())
         }
-        for waiter in all { waiter.fulfill() }
+        for waiter in waiters { waiter.fulfill() }
+        for follower in followers { follower.wake() }
     }
 
     // MARK: On the reactor's thread
-
-    fileprivate func pipeReady(_ scratch: UnsafeMutableRawBufferPointer) {
-        // At most a megabyte a turn, so that one loud process does not starve the others.
-        for _ in 0..<4 {
-            switch readOnce(scratch) {
-            case .again: return
-            case .more: continue
-            case .ended: return pipeEnded()
-            }
-        }
-    }
-
-    private enum ReadResult { case more, again, ended }
-
-    private func readOnce(_ scratch: UnsafeMutableRawBufferPointer) -> ReadResult {
-        let n = wa_read(pipe, scratch.baseAddress, scratch.count)
-        if n == -Int(EAGAIN) { return .again }
-        guard n > 0 else { return .ended }
-        let bytes = UnsafeRawBufferPointer(rebasing: scratch[..<n])
-        state.withLock { $0.buffer.append(bytes) }
-        context.captured.increment(by: n)
-        growPipe(afterReading: n)
-        return spoolBytes(bytes) ? .more : .again
-    }
-
-    /// - Returns: false when the pipe is to be left alone for now.
-    private func spoolBytes(_ bytes: UnsafeRawBufferPointer) -> Bool {
-        guard let spool, !capture.withLock({ $0.spoolOff }) else { return true }
-        switch spool.append(bytes) {
-        case .accepted: return true
-        case .off:
-            capture.withLock { $0.spoolOff = true }
-            return true
-        case .hold:
-            let deadline: ContinuousClock.Instant? = capture.withLock {
-                guard $0.heldSince == nil, $0.heldFor < ProcLimits.spoolPatience else { return nil }
-                $0.heldSince = .now
-                return .now + (ProcLimits.spoolPatience - $0.heldFor)
-            }
-            guard let deadline else { return true }
-            context.reactor.pause(pipe)
-            context.reactor.setDeadline(deadline, for: pipeToken)
-            // The disk may have caught up, and said so, before the line above.
-            if !spool.isHolding { wakeCapture() }
-            return false
-        }
-    }
-
-    private func wakeCapture() { context.reactor.setDeadline(.now, for: pipeToken) }
-
-    /// Held up no longer: the disk caught up, or its time is over.
-    fileprivate func captureDeadline() {
-        let (wasHeld, exhausted) = capture.withLock { capture in
-            guard let since = capture.heldSince else { return (false, false) }
-            capture.heldSince = nil
-            capture.heldFor += since.duration(to: .now)
-            return (true, capture.heldFor >= ProcLimits.spoolPatience)
-        }
-        guard wasHeld else { return }
-        if exhausted {
-            capture.withLock { $0.spoolOff = true }
-            spool?.giveUp("the disk was too slow")
-        }
-        context.reactor.resume(pipe, events: UInt32(WA_EPOLLIN), token: pipeToken)
-    }
-
-    /// A larger pipe saves context switches for a process that writes a lot; the memory is the
-    /// user's and limited, so only such a process gets one.
-    private func growPipe(afterReading n: Int) {
-        let grow = capture.withLock { capture in
-            if n >= 60 << 10 { capture.fullReads += 1 }
-            guard !capture.grown, capture.fullReads >= 16 else { return false }
-            capture.grown = true
-            return true
-        }
-        if grow { _ = wa_set_pipe_size(pipe, 1 << 20) }
-    }
-
-    private func pipeEnded() {
-        let wasOpen = state.withLock { state in
-            defer { state.pipeOpen = false }
-            return state.pipeOpen
-        }
-        guard wasOpen else { return }
-        context.reactor.remove(pipe, token: pipeToken)
-        close(pipe)
-        finishSpoolIfDone()
-    }
-
-    /// Whatever the leader wrote is in the pipe by now, and belongs to the answer that says that it has exited. Not
-    /// more than that: descendants may write for ever.
-    private func readOwed(_ scratch: UnsafeMutableRawBufferPointer) {
-        var owed = state.withLock { $0.pipeOpen } ? Int(wa_readable_bytes(pipe)) : 0
-        while owed > 0 {
-            let before = totalBytes
-            let result = readOnce(scratch)
-            owed -= totalBytes - before
-            switch result {
-            case .more: continue
-            case .again: if totalBytes == before { return }
-            case .ended: return pipeEnded()
-            }
-        }
-    }
 
     private func ended(_ status: wa_exit, _ scratch: UnsafeMutableRawBufferPointer) {
         // A pipe that only the leader held is at its end now; no need to call that lingering.
         if state.withLock({ $0.pipeOpen }), capture.withLock({ $0.heldSince == nil }) { pipeReady(scratch) }
         let exit = makeExit(status)
-        let waiters = state.withLock { state in
+        input?.shut()
+        let (waiters, followers) = state.withLock { state in
             state.exit = exit
             state.timeoutTask?.cancel()
             state.timeoutTask = nil
             defer { state.waiters = [] }
-            return state.waiters
+            return (state.waiters, state.takeIdleFollowers())
         }
         // First, so that those who learn of the end find the room and the count of it.
         context.onExit(self, exit)
         for waiter in waiters { waiter.fulfill() }
+        for follower in followers { follower.wake() }
         finishSpoolIfDone()
     }
 
@@ -313,14 +225,31 @@ final class ManagedProcess: Sendable {
             maxRSSBytes: status.max_rss_bytes, wallSeconds: context.clock.wallSeconds())
     }
 
-    private func finishSpoolIfDone() {
+    func finishSpoolIfDone() {
         let done = state.withLock { $0.exit != nil && !$0.pipeOpen }
         if done, let spool { context.spools?.finished(spool) }
     }
 
     /// Undoes a start whose watching failed. Blocks until the leader is dead. The reactor may read the pipe
     /// already, so it closes everything.
-    func abandon() { child.abandon { [self] in pipeEnded() } }
+    func abandon() {
+        child.abandon { [self] in
+            input?.shut()
+            pipeEnded()
+        }
+    }
+}
+
+extension ManagedProcess.State {
+    var snapshot: ManagedProcess.Snapshot {
+        .init(buffer: buffer, exit: exit, lingering: exit != nil && pipeOpen, terminal: terminal)
+    }
+
+    mutating func takeIdleFollowers() -> [OutputFollower] {
+        guard !idleFollowers.isEmpty else { return [] }
+        defer { idleFollowers = [:] }
+        return Array(idleFollowers.values)
+    }
 }
 
 /// What every process shares.
@@ -332,13 +261,4 @@ struct ProcessContext: Sendable {
     var clock: AgentClock
     var captured: CounterSeries
     var onExit: @Sendable (ManagedProcess, ProcessExit) -> Void
-}
-
-// The reactor keeps its sources, and they the process, for as long as something can happen to it.
-
-private final class PipeSource: ReactorSource {
-    private let process: ManagedProcess
-    init(_ process: ManagedProcess) { self.process = process }
-    func ready(events: UInt32, scratch: UnsafeMutableRawBufferPointer) { process.pipeReady(scratch) }
-    func deadlineReached() { process.captureDeadline() }
 }

@@ -20,6 +20,11 @@ public struct RenderedOutput: Sendable, Equatable {
         self.init(head: buffer.headBytes, tail: buffer.tailBytes, total: buffer.total, omitted: buffer.omitted)
     }
 
+    /// One line, or a part of one, as ``output`` has it.
+    static func line(_ bytes: [UInt8]) -> String {
+        String(decoding: cuttingLines(UTF8Repair.repaired(bytes[...]), limit: ProcLimits.lineBytes).text, as: UTF8.self)
+    }
+
     init(head: [UInt8], tail: [UInt8], total: Int, omitted: Int) {
         var text: [UInt8]
         if omitted > 0 {

@@ -28,7 +28,21 @@ public enum ProcLimits {
     public static let startBodyBytes = 8 << 20
     /// Bytes of a client token.
     public static let clientTokenBytes = 256
-    /// Default and maximum of `timeout_ms` of a waiting read.
+    /// Bytes of recent output kept in memory for a process with a terminal, or while a client follows the output.
+    public static let recentBytes = 256 << 10
+    /// Bytes of output that a client that follows it gets at once.
+    static let followBytes = 64 << 10
+    /// Bytes read from a spool at once.
+    static let rawBytes = 256 << 10
+    /// What a terminal may still hold of the output of a program that has ended.
+    static let terminalBytes = 128 << 10
+    /// Between two signs of life of a stream that has nothing to say.
+    static let streamHeartbeat = Duration.seconds(15)
+    /// Rows or columns of a terminal.
+    public static let terminalLines = 1...10_000
+    /// Bytes of a terminal's name.
+    public static let terminalNameBytes = 64
+    /// Maximum of `wait_ms` of a start, and default and maximum of `timeout_ms` of a waiting read.
     public static let waitMilliseconds = 300_000
     /// Maximum of `timeout_ms` of a start: a week.
     public static let runMilliseconds = 7 * 24 * 3_600_000

@@ -6,9 +6,9 @@ import Synchronization
 
 /// Starts processes, remembers them for a while after their end, and ends them at shutdown.
 public final class ProcessManager: Sendable {
-    private let configuration: Configuration
+    let configuration: Configuration
     private let pool: BlockingPool
-    private let executor: any TaskExecutor
+    let executor: any TaskExecutor
     private let launcher: Launcher
     private let reactor: Reactor
     private let spools: SpoolStore?
@@ -16,6 +16,8 @@ public final class ProcessManager: Sendable {
     private let logger: Logger
     private let metrics: ProcMetrics
     private let sessions = SessionProcesses()
+    let ports: PortWatch
+    let files: FileWatch
     private let table = Mutex(ProcessTable())
     private let starts = Atomic<UInt64>(0)
     private let directory: StartDirectory
@@ -40,6 +42,8 @@ public final class ProcessManager: Sendable {
         directory = StartDirectory(configuration.directory, home: configuration.home, logger: logger)
         self.launcher = launcher
         self.reactor = reactor
+        ports = PortWatch(pool: pool, executor: executor, clock: configuration.clock)
+        files = FileWatch(reactor)
         self.pool = pool
         self.executor = executor
         self.spools = spools
@@ -139,7 +143,9 @@ public final class ProcessManager: Sendable {
         let startedWallSeconds = configuration.clock.wallSeconds()
         let order = starts.wrappingAdd(1, ordering: .relaxed).newValue
         let arguments = request.arguments
-        return try await pool.run { [self] in
+        var terminal: TerminalSize?
+        if case .terminal(let size) = request.input { terminal = size }
+        return try await pool.run { [self, terminal] in
             let workdir = request.workdir ?? directory.choose()
             let description = ProcessDescription(
                 id: id, command: request.displayCommand, workdir: workdir, background: request.background, chat: chat,
@@ -147,10 +153,10 @@ public final class ProcessManager: Sendable {
             do throws(LaunchError) {
                 let piped = try launcher.launch(
                     Command(arguments: arguments, environment: environment, workdir: workdir), separatesErrors: false,
-                    logger: logger)
+                    input: request.input, logger: logger)
                 return ManagedProcess(
-                    description: description, piped: piped, spool: spools?.makeSpool(id: id.lowercased),
-                    context: context)
+                    description: description, piped: piped, terminal: terminal,
+                    spool: spools?.makeSpool(id: id.lowercased), context: context)
             } catch {
                 throw ProcError(
                     error.errno == E2BIG ? .startTooLarge : .startFailed(error), detail: error.description)
@@ -224,12 +230,9 @@ public final class ProcessManager: Sendable {
         table.withLock { $0.process(forToken: ProcessTable.TokenKey(chat: chat?.id, token: token)) }
     }
 
-    /// Waits for the exit, at most for the time, and no longer than the request lives.
-    func wait(
-        for process: ManagedProcess, atMost timeout: Duration,
-        onCancel register: (@escaping @Sendable () -> Void) -> Void
-    ) async {
-        await process.wait(atMost: timeout, clock: configuration.clock, executor: executor, onCancel: register)
+    /// Waits for the exit, at most for the time, and no longer than until the promise is fulfilled.
+    func wait(for process: ManagedProcess, atMost timeout: Duration, orUntil over: Promise<Void> = Promise()) async {
+        await process.wait(atMost: timeout, clock: configuration.clock, executor: executor, orUntil: over)
     }
 
     // MARK: Signals

@@ -9,6 +9,17 @@ struct StartAnswer: Encodable {
     var attached: Bool?
 }
 
+/// The answer to a start that waited.
+struct RunAnswer: Encodable {
+    let start: StartAnswer
+    let output: OutputAnswer
+
+    func encode(to encoder: any Encoder) throws {
+        try start.encode(to: encoder)
+        try output.encode(to: encoder)
+    }
+}
+
 struct TokenAnswer: Encodable {
     var found: Bool
     var process_id: String?
@@ -45,17 +56,19 @@ struct ExitFields: Encodable {
 struct ProcessInfo: Encodable {
     private enum Keys: String, CodingKey {
         case id, command, workdir, background, running, pid, chat_id, started_at_unix, exited_at_unix
-        case total_bytes, lingering
+        case total_bytes, lingering, stdin, pty
     }
 
     let description: ProcessDescription
     let pid: Int32
     let snapshot: ManagedProcess.Snapshot
+    let hasInput: Bool
 
     init(_ process: ManagedProcess) {
         description = process.description
         pid = process.pid
         snapshot = process.snapshot()
+        hasInput = process.input != nil
     }
 
     func encode(to encoder: any Encoder) throws {
@@ -71,37 +84,51 @@ struct ProcessInfo: Encodable {
         try container.encodeIfPresent(snapshot.exit?.wallSeconds, forKey: .exited_at_unix)
         try container.encode(snapshot.buffer.total, forKey: .total_bytes)
         if snapshot.lingering { try container.encode(true, forKey: .lingering) }
+        if hasInput { try container.encode(true, forKey: .stdin) }
+        try container.encodeIfPresent(snapshot.terminal, forKey: .pty)
         try ExitFields(snapshot.exit).encode(to: encoder)
     }
 }
 
 struct OutputAnswer: Encodable {
     private enum Keys: String, CodingKey {
-        case output, truncated, cut_lines, running, pid, chat_id, total_bytes, lingering
+        case output, truncated, cut_lines, running, pid, chat_id, total_bytes, lingering, stdin, pty
     }
 
-    let rendered: RenderedOutput
+    /// nil where the output itself has gone to the client already.
+    let rendered: RenderedOutput?
     let description: ProcessDescription
     let pid: Int32
     let snapshot: ManagedProcess.Snapshot
+    let hasInput: Bool
 
     init(_ process: ManagedProcess) {
+        let snapshot = process.snapshot()
+        self.init(process, snapshot, rendered: RenderedOutput(snapshot.buffer))
+    }
+
+    init(_ process: ManagedProcess, _ snapshot: ManagedProcess.Snapshot, rendered: RenderedOutput?) {
         description = process.description
         pid = process.pid
-        snapshot = process.snapshot()
-        rendered = RenderedOutput(snapshot.buffer)
+        hasInput = process.input != nil
+        self.snapshot = snapshot
+        self.rendered = rendered
     }
 
     func encode(to encoder: any Encoder) throws {
         var container = encoder.container(keyedBy: Keys.self)
-        try container.encode(rendered.output, forKey: .output)
-        try container.encodeIfPresent(rendered.truncated, forKey: .truncated)
-        if rendered.cutLines > 0 { try container.encode(rendered.cutLines, forKey: .cut_lines) }
+        if let rendered {
+            try container.encode(rendered.output, forKey: .output)
+            try container.encodeIfPresent(rendered.truncated, forKey: .truncated)
+            if rendered.cutLines > 0 { try container.encode(rendered.cutLines, forKey: .cut_lines) }
+        }
         try container.encode(snapshot.exit == nil, forKey: .running)
         try container.encode(pid, forKey: .pid)
         try container.encodeIfPresent(description.chat?.id.lowercased, forKey: .chat_id)
         try container.encode(snapshot.buffer.total, forKey: .total_bytes)
         if snapshot.lingering { try container.encode(true, forKey: .lingering) }
+        if hasInput { try container.encode(true, forKey: .stdin) }
+        try container.encodeIfPresent(snapshot.terminal, forKey: .pty)
         try ExitFields(snapshot.exit).encode(to: encoder)
     }
 }

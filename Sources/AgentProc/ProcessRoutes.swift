@@ -8,11 +8,9 @@ import NIOCore
 /// The routes below /api/v0/processes (spec: process API).
 public struct ProcessRoutes: Sendable {
     static let base = "/api/v0/processes"
-    /// Bytes read from disk and sent at once.
-    private static let rawChunk = 256 << 10
 
-    private let manager: ProcessManager
-    private let pool: BlockingPool
+    let manager: ProcessManager
+    let pool: BlockingPool
 
     /// - Parameter pool: where spooled output is read.
     public init(manager: ProcessManager, pool: BlockingPool) {
@@ -26,18 +24,24 @@ public struct ProcessRoutes: Sendable {
         routes.get("\(Self.base)/tokens/{token}", token)
         routes.get("\(Self.base)/{id}/output", output)
         routes.get("\(Self.base)/{id}/output/raw", raw)
+        routes.get("\(Self.base)/{id}/output/stream", stream)
+        routes.get("\(Self.base)/{id}/wait", wait)
+        routes.webSocket("\(Self.base)/{id}/attach", attach)
         routes.post("\(Self.base)/{id}/signal", signal)
     }
 
     private func start(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
         _ = try Query(request, allowed: [])
         let body = try await request.decodeJSON(StartBody.self)
+        let wait = try body.wait()
         let started = try await answering {
             try await manager.start(try body.validated(), chat: context.chat)
         }
-        return .json(
-            StartAnswer(
-                id: started.id.lowercased, started: !started.attached, attached: started.attached ? true : nil))
+        let answer = StartAnswer(
+            id: started.id.lowercased, started: !started.attached, attached: started.attached ? true : nil)
+        guard let wait, let process = manager.find(answer.id, chat: context.chat) else { return .json(answer) }
+        await manager.awaitEnd(of: process, atMost: wait, context.caller)
+        return .json(RunAnswer(start: answer, output: OutputAnswer(process)))
     }
 
     private func list(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
@@ -59,13 +63,25 @@ public struct ProcessRoutes: Sendable {
         let wait = try query.bool("wait") ?? false
         let timeout = try query.int("timeout_ms", in: 0...ProcLimits.waitMilliseconds) ?? ProcLimits.waitMilliseconds
         let process = try find(context)
-        if wait {
-            let caller = context.caller
-            var token: Int?
-            await manager.wait(for: process, atMost: .milliseconds(timeout)) { token = caller.onGone($0) }
-            if let token { caller.remove(token) }
-        }
+        if wait { await manager.awaitEnd(of: process, atMost: .milliseconds(timeout), context.caller) }
         return .json(OutputAnswer(process))
+    }
+
+    private func wait(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
+        let begin = manager.configuration.clock.now()
+        let query = try Query(request, allowed: WaitCondition.keys)
+        let condition = try WaitCondition(query)
+        let time = try query.int("timeout_ms", in: 0...ProcLimits.waitMilliseconds) ?? ProcLimits.waitMilliseconds
+        let process = try find(context)
+        let outcome = await ConditionWait(manager: manager, process: process, pool: pool)
+            .run(condition, atMost: .milliseconds(time), context.caller)
+        let (seconds, attoseconds) = (manager.configuration.clock.now() - begin).components
+        var answer = WaitAnswer(
+            condition: condition, isMet: false, milliseconds: seconds * 1_000 + attoseconds / 1_000_000_000_000_000)
+        if case .met(let match) = outcome { (answer.isMet, answer.match) = (true, match) }
+        if case .exit = condition { answer.state = OutputAnswer(process) }
+        if !answer.isMet { answer.state = OutputAnswer(process) }
+        return .json(answer)
     }
 
     private func signal(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
@@ -88,11 +104,7 @@ public struct ProcessRoutes: Sendable {
         let limit = try query.int("limit", in: 1...Int.max) ?? Int.max
         let process = try find(context)
         let total = process.totalBytes
-        guard offset <= total else {
-            throw HTTPProblem(
-                .rangeNotSatisfiable, "Offset \(offset) is past the end.", detail: "There are \(total) bytes.",
-                headers: [.contentRange: "bytes */\(total)"])
-        }
+        try Self.check(offset, within: process)
         guard offset < total else { return Self.rawResponse(.ok, range: "bytes */\(total)", ResponseBody()) }
         guard let spool = process.spool else {
             throw HTTPProblem(.gone, "The complete output is not kept.", detail: "The agent runs without a spool.")
@@ -119,7 +131,7 @@ public struct ProcessRoutes: Sendable {
         return ResponseBody(contentLength: range.count) { writer in
             var offset = range.lowerBound
             while offset < range.upperBound {
-                let count = min(Self.rawChunk, range.upperBound - offset)
+                let count = min(ProcLimits.rawBytes, range.upperBound - offset)
                 let start = offset
                 let chunk = try await pool.run { try spool.read(offset: start, count: count) }
                 // The file went away below us: break the answer off rather than end it early.
@@ -138,7 +150,7 @@ public struct ProcessRoutes: Sendable {
             status: status, headers: [.contentType: "application/octet-stream", .contentRange: range], body: body)
     }
 
-    private func find(_ context: AgentRequestContext) throws -> ManagedProcess {
+    func find(_ context: AgentRequestContext) throws -> ManagedProcess {
         let id = try context.pathParameter("id")
         guard let process = manager.find(id, chat: context.chat) else {
             throw HTTPProblem(.notFound, "Process \"\(id)\" not found.")

@@ -2,19 +2,17 @@ import AgentCore
 import FoundationEssentials
 
 extension ManagedProcess {
-    /// Returns at the exit, when the time is over, or when the handler that `register` was given is
-    /// called; whichever is first. It costs a promise and a timer, no thread.
+    /// Returns at the exit, when the time is over, or when the promise is fulfilled; whichever is first. It costs a
+    /// timer, no thread.
     /// - Parameter evenAtShutdown: wait although shutdown has begun.
     func wait(
         atMost timeout: Duration, clock: AgentClock, executor: any TaskExecutor, evenAtShutdown: Bool = false,
-        onCancel register: (@escaping @Sendable () -> Void) -> Void = { _ in }
+        orUntil over: Promise<Void> = Promise()
     ) async {
-        let over = Promise<Void>()
         guard timeout > .zero, addWaiter(over, evenAtShutdown: evenAtShutdown) else { return }
         let timer = Task(executorPreference: executor) {
             if (try? await clock.sleep(timeout)) != nil { over.fulfill() }
         }
-        register { over.fulfill() }
         await over.valueIgnoringCancellation
         timer.cancel()
         removeWaiter(over)
@@ -36,7 +34,7 @@ extension ProcessManager {
     /// - Returns: nil when it still runs, or ended with status 0.
     public func earlyFailure(of id: UUID, within time: Duration) async -> EarlyFailure? {
         guard let process = find(id.uuidString, chat: nil) else { return nil }
-        await wait(for: process, atMost: time) { _ in }
+        await wait(for: process, atMost: time)
         let snapshot = process.snapshot()
         guard let exit = snapshot.exit, exit.code != 0 else { return nil }
         let signal = exit.signal.map(SignalName.name)

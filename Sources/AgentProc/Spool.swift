@@ -123,6 +123,8 @@ final class Spool: Sendable {
         /// Fulfilled when what waits is on disk, or will never be.
         var flushed: Promise<Void>?
         var onDrained: (@Sendable () -> Void)?
+        /// Those who wait for something to be written; woken once.
+        var followers: [ObjectIdentifier: OutputFollower] = [:]
     }
 
     private let path: String
@@ -185,6 +187,7 @@ final class Spool: Sendable {
         }
         flushed?.fulfill()
         callback?()
+        wakeFollowers()
     }
 
     /// What can be read, once all that was accepted is on disk.
@@ -201,6 +204,32 @@ final class Spool: Sendable {
             if state.discarded { return .dropped("it was dropped to make room for newer output") }
             return .upTo(state.written)
         }
+    }
+
+    enum Reach: Equatable {
+        /// Offsets below this are on disk.
+        case upTo(Int)
+        /// It is on its way to the disk; the follower is woken.
+        case soon
+        case gone
+    }
+
+    /// Whether the byte at an offset can be read.
+    func reach(_ offset: Int, for follower: OutputFollower) -> Reach {
+        state.withLock { state in
+            if state.off != nil || state.discarded || offset >= state.accepted { return .gone }
+            if offset < state.written { return .upTo(state.written) }
+            state.followers[ObjectIdentifier(follower)] = follower
+            return .soon
+        }
+    }
+
+    private func wakeFollowers() {
+        let followers = state.withLock { state in
+            defer { state.followers = [:] }
+            return state.followers
+        }
+        for follower in followers.values { follower.wake() }
     }
 
     /// Reads from disk; blocks, so call it on a blocking pool.
@@ -276,6 +305,7 @@ final class Spool: Sendable {
                 return state.onDrained
             }
             callback?()
+            wakeFollowers()
         }
     }
 
@@ -289,6 +319,7 @@ final class Spool: Sendable {
             return state.flushed.take()
         }
         flushed?.fulfill()
+        wakeFollowers()
     }
 
     private func write(_ buffer: ByteBuffer) throws(CoreError) {

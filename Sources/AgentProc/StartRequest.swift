@@ -16,6 +16,7 @@ public struct StartRequest: Sendable, Equatable {
     public var background = false
     public var clientToken: String?
     public var timeout: Duration?
+    public var input = ProgramInput.nothing
 
     public init(_ program: Program, workdir: String? = nil, environment: [String: String] = [:]) {
         self.program = program
@@ -69,6 +70,25 @@ struct StartBody: Decodable {
     var background: Bool?
     var client_token: String?
     var timeout_ms: WholeNumber?
+    var wait_ms: WholeNumber?
+    var stdin: Bool?
+    var pty: Terminal?
+
+    struct Terminal: Decodable {
+        var rows: WholeNumber?
+        var cols: WholeNumber?
+        var term: String?
+    }
+
+    /// How long the answer may wait for the end of the process; nil answers at once.
+    /// - Throws: ``HTTPProblem`` 400.
+    func wait() throws -> Duration? {
+        guard let wait_ms = wait_ms?.value else { return nil }
+        guard (0...ProcLimits.waitMilliseconds).contains(wait_ms) else {
+            throw HTTPProblem.invalid("wait_ms", "must be from 0 to \(ProcLimits.waitMilliseconds)")
+        }
+        return .milliseconds(wait_ms)
+    }
 
     /// Checks every field.
     /// - Throws: ``HTTPProblem`` 400 or 413 that names the field.
@@ -93,6 +113,15 @@ struct StartBody: Decodable {
                 throw HTTPProblem.invalid("timeout_ms", "must be from 1 to \(ProcLimits.runMilliseconds)")
             }
             request.timeout = .milliseconds(timeout_ms)
+        }
+        if let pty {
+            request.input = .terminal(
+                TerminalSize(
+                    rows: try TerminalSize.lines("pty.rows", pty.rows),
+                    cols: try TerminalSize.lines("pty.cols", pty.cols)))
+            request.environment["TERM"] = try pty.name() ?? request.environment["TERM"] ?? "xterm-256color"
+        } else if stdin == true {
+            request.input = .pipe
         }
         return request
     }
@@ -141,5 +170,38 @@ struct StartBody: Decodable {
         guard count <= maximum else {
             throw HTTPProblem(.contentTooLarge, "\(what) is too large.", detail: "The limit is \(maximum) bytes.")
         }
+    }
+}
+
+extension StartBody.Terminal {
+    /// The value of TERM, as terminfo's file names are.
+    fileprivate func name() throws -> String? {
+        guard let term else { return nil }
+        let isName = term.utf8.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "+"), UInt8(ascii: "."),
+                UInt8(ascii: "_"):
+                true
+            default: false
+            }
+        }
+        guard isName, (1...ProcLimits.terminalNameBytes).contains(term.utf8.count) else {
+            throw HTTPProblem.invalid(
+                "pty.term", "must have 1 to \(ProcLimits.terminalNameBytes) letters, digits or characters of -+._")
+        }
+        return term
+    }
+}
+
+extension TerminalSize {
+    /// Checks the rows or columns that a client sent.
+    /// - Throws: ``HTTPProblem`` 400 that names the field.
+    static func lines(_ field: String, _ value: WholeNumber?) throws -> UInt16 {
+        guard let value, ProcLimits.terminalLines.contains(value.value) else {
+            let bounds = ProcLimits.terminalLines
+            throw HTTPProblem.invalid(field, "must be from \(bounds.lowerBound) to \(bounds.upperBound)")
+        }
+        return UInt16(value.value)
     }
 }

@@ -25,6 +25,7 @@ public struct WebSocketCloseCode: Sendable, Equatable, ExpressibleByIntegerLiter
     public static let protocolError: Self = 1002
     public static let unsupportedData: Self = 1003
     public static let invalidPayload: Self = 1007
+    public static let policyViolation: Self = 1008
     public static let messageTooBig: Self = 1009
     public static let internalError: Self = 1011
 }

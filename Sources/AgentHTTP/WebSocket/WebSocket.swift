@@ -1,3 +1,4 @@
+import AgentCore
 import HTTPTypes
 import Hummingbird
 import NIOConcurrencyHelpers
@@ -12,10 +13,13 @@ import WebSockets
 public final class WebSocket: Sendable {
     private let handler: NIOLoopBound<WebSocketHandler>
     private let loop: any EventLoop
+    private let closed: Promise<Void>
 
+    /// On the loop.
     init(handler: NIOLoopBound<WebSocketHandler>, loop: any EventLoop) {
         self.handler = handler
         self.loop = loop
+        closed = handler.value.closed
     }
 
     /// The next whole message; nil once the peer, the connection or a shutdown ended it, or when
@@ -32,6 +36,9 @@ public final class WebSocket: Sendable {
             onLoop { $0.cancelNext() }
         }
     }
+
+    /// Returns when the connection is closed, or the calling task is cancelled.
+    public func waitUntilClosed() async { try? await closed.valueUnlessCancelled() }
 
     /// Sends a text message; returns when the connection can take more.
     public func send(_ text: String) async throws { try await send(.text, ByteBuffer(string: text)) }

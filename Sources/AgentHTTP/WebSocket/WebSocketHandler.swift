@@ -1,3 +1,4 @@
+import AgentCore
 import DequeModule
 import NIOCore
 import NIOHTTP1
@@ -22,6 +23,8 @@ final class WebSocketHandler: ChannelInboundHandler {
     private var ended = false
     private var reader: CheckedContinuation<WebSocketMessage?, Never>?
     private var writers: [CheckedContinuation<Void, any Error>] = []
+    /// Fulfilled when the connection is closed.
+    let closed = Promise<Void>()
     private var ping: Scheduled<Void>?
     private var pong: Scheduled<Void>?
     private var closing: Scheduled<Void>?
@@ -229,5 +232,6 @@ final class WebSocketHandler: ChannelInboundHandler {
         for writer in writers { writer.resume(throwing: ChannelError.ioOnClosedChannel) }
         writers = []
         context = nil
+        closed.fulfill()
     }
 }

@@ -1,0 +1,71 @@
+import NIOCore
+
+// What those who follow the output, or type into the terminal, need of a process.
+extension ManagedProcess {
+    enum Look {
+        case bytes(ByteBuffer)
+        /// Memory has nothing before this offset.
+        case older(than: Int)
+        /// All is read; the follower is woken when there is more.
+        case nothing
+        case ended(Snapshot)
+        /// The daemon is shutting down.
+        case stopped
+    }
+
+    /// What memory has at an offset, which is at most the number of bytes written.
+    func look(at offset: Int, for follower: OutputFollower) -> Look {
+        state.withLock { state in
+            guard offset >= state.buffer.total else {
+                let count = ProcLimits.followBytes
+                let bytes =
+                    state.recent?.bytes(from: offset, atMost: count) ?? state.buffer.bytes(from: offset, atMost: count)
+                if let bytes { return .bytes(bytes) }
+                return .older(than: min(state.recent?.start ?? .max, state.buffer.tailStart))
+            }
+            if state.exit != nil { return .ended(state.snapshot) }
+            if state.waitingOver { return .stopped }
+            state.idleFollowers[ObjectIdentifier(follower)] = follower
+            return .nothing
+        }
+    }
+
+    func add(_ follower: OutputFollower) {
+        state.withLock { state in
+            state.followers += 1
+            if state.recent == nil, state.exit == nil { state.recent = RecentOutput(from: state.buffer.total) }
+        }
+    }
+
+    func remove(_ follower: OutputFollower) {
+        state.withLock { state in
+            state.followers -= 1
+            state.idleFollowers[ObjectIdentifier(follower)] = nil
+            if state.followers == 0, state.terminal == nil { state.recent = nil }
+        }
+    }
+
+    /// Where a viewer begins that comes later: as far back as ``ProcLimits/recentBytes`` reach, at a line's beginning.
+    var replayStart: Int {
+        state.withLock { state in
+            let start = max(0, state.buffer.total - ProcLimits.recentBytes)
+            guard start > 0, let bytes = state.recent?.bytes(from: start, atMost: ProcLimits.recentBytes) else {
+                return start
+            }
+            let newline = bytes.readableBytesView.firstIndex(of: UInt8(ascii: "\n"))
+            return newline.map { start + $0 - bytes.readerIndex + 1 } ?? start
+        }
+    }
+
+    /// Has the terminal tell its programs of a new size.
+    /// - Returns: false when the process has no terminal.
+    func resize(_ size: TerminalSize) -> Bool {
+        let hasTerminal = state.withLock { state in
+            guard state.terminal != nil else { return false }
+            state.terminal = size
+            return true
+        }
+        if hasTerminal { input?.resize(size) }
+        return hasTerminal
+    }
+}
