@@ -282,6 +282,7 @@ let package = Package(
             path: "Tests/AgentTestSupport",
             swiftSettings: strict
         ),
+        .target(name: "CTestSupport", path: "Tests/CTestSupport"),
         .testTarget(
             name: "AgentCoreTests",
             dependencies: [
@@ -307,7 +308,8 @@ let package = Package(
         .testTarget(
             name: "AgentProcTests",
             dependencies: [
-                "AgentCore", "AgentHTTP", "AgentProc", "AgentTestSupport", "CPlatform",
+                "AgentCore", "AgentHTTP", "AgentProc", "AgentTestSupport", "CPlatform", "CTestSupport",
+                .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "Logging", package: "swift-log"),
             ],

@@ -11,6 +11,12 @@ private struct NaiveBuffer {
     var headBytes: [UInt8] { Array(all.prefix(head)) }
     var tailBytes: [UInt8] { Array(all.dropFirst(head).suffix(tail)) }
     var omitted: Int { max(0, all.count - head - tail) }
+
+    func bytes(from offset: Int) -> [UInt8]? {
+        guard all.indices.contains(offset) else { return nil }
+        if offset < head { return Array(all.prefix(head)[offset...]) }
+        return offset >= all.count - tailBytes.count ? Array(all[offset...]) : nil
+    }
 }
 
 @Suite struct HeadTailBufferTests {
@@ -23,6 +29,13 @@ private struct NaiveBuffer {
         #expect(buffer.headBytes == model.headBytes, "\(note)")
         #expect(buffer.tailBytes == model.tailBytes, "\(note)")
         #expect(buffer.omitted == model.omitted, "\(note)")
+        #expect(buffer.tailStart == model.all.count - model.tailBytes.count, "\(note)")
+        for offset in -1...(model.all.count + 1) where model.all.count < 64 || offset % 97 == 0 {
+            let all = buffer.bytes(from: offset, atMost: .max).map { Array($0.readableBytesView) }
+            #expect(all == model.bytes(from: offset), "\(note), from \(offset)")
+            let two = buffer.bytes(from: offset, atMost: 2).map { Array($0.readableBytesView) }
+            #expect(two == model.bytes(from: offset).map { Array($0.prefix(2)) }, "\(note), two from \(offset)")
+        }
     }
 
     /// Every pair of chunk sizes around every border, with capacities small enough to try all.

@@ -96,4 +96,41 @@ import Testing
         #expect(arguments.allSatisfy { $0.utf8.count <= ProcLimits.kernelArgumentBytes })
         #expect(StartRequest(.shell("true")).arguments == ["/bin/sh", "-c", "true"])
     }
+
+    @Test func waitTimeAtBelowAndAbove() throws {
+        func wait(_ value: Int?) throws -> Duration? {
+            try StartBody(command: "true", wait_ms: value.map { WholeNumber($0) }).wait()
+        }
+        #expect(try wait(nil) == nil)
+        #expect(try wait(0) == .zero)
+        #expect(try wait(300_000) == .seconds(300))
+        for bad in [-1, 300_001] {
+            #expect(throws: HTTPProblem.invalid("wait_ms", "must be from 0 to 300000")) { try wait(bad) }
+        }
+    }
+
+    @Test func terminalsAreChecked() throws {
+        let request = try validated(#"{"command":"true","pty":{"rows":24,"cols":80}}"#)
+        #expect(request.input == .terminal(TerminalSize(rows: 24, cols: 80)))
+        #expect(request.environment == ["TERM": "xterm-256color"])
+        let named = try validated(
+            #"{"command":"true","stdin":true,"env":{"TERM":"vt100","A":"b"},"pty":{"rows":1,"cols":10000,"term":"dumb"}}"#
+        )
+        #expect(named.input == .terminal(TerminalSize(rows: 1, cols: 10_000)))
+        #expect(named.environment == ["TERM": "dumb", "A": "b"])
+        #expect(
+            try validated(#"{"command":"true","env":{"TERM":"vt100"},"pty":{"rows":1,"cols":1}}"#).environment["TERM"]
+                == "vt100")
+        #expect(try validated(#"{"command":"true","stdin":true}"#).input == .pipe)
+        #expect(try validated(#"{"command":"true","stdin":false}"#).input == .nothing)
+        for (field, pty) in [
+            ("pty.rows", #"{"cols":80}"#), ("pty.cols", #"{"rows":24}"#), ("pty.rows", #"{"rows":0,"cols":80}"#),
+            ("pty.cols", #"{"rows":24,"cols":10001}"#), ("pty.term", #"{"rows":24,"cols":80,"term":""}"#),
+            ("pty.term", #"{"rows":24,"cols":80,"term":"../x"}"#),
+            ("pty.term", #"{"rows":24,"cols":80,"term":"\#(String(repeating: "a", count: 65))"}"#),
+        ] {
+            let error = #expect(throws: HTTPProblem.self) { try validated(#"{"command":"true","pty":\#(pty)}"#) }
+            #expect(error?.validations.map(\.field) == [field], "\(pty)")
+        }
+    }
 }

@@ -124,6 +124,26 @@ public final class RawConnection {
 
     /// One HTTP response with its whole body.
     public func response() throws -> Response {
+        var response = try head()
+        if response.status == 101 { return response }
+        if let length = response.headers["content-length"].flatMap({ Int($0) }) {
+            response.body = try receive(exactly: length)
+        } else if response.headers["transfer-encoding"] == "chunked" {
+            while let chunk = try chunk() { response.body += chunk }
+        }
+        return response
+    }
+
+    /// The next chunk of a body; nil behind the last.
+    public func chunk() throws -> Data? {
+        guard let size = Int(try line(), radix: 16) else { throw Failure(description: "no chunk size") }
+        let data = try receive(exactly: size)
+        _ = try line()
+        return size > 0 ? data : nil
+    }
+
+    /// The head of one HTTP response; its body has not been read.
+    public func head() throws -> Response {
         var response = Response()
         while true {
             let head = try line()
@@ -138,19 +158,8 @@ public final class RawConnection {
                 let value = field[field.index(after: colon)...].trimmingCharacters(in: .whitespaces)
                 response.headers[field[..<colon].lowercased()] = value
             }
-            if status != 100 { break }
+            if status != 100 { return response }
         }
-        if response.status == 101 { return response }
-        if let length = response.headers["content-length"].flatMap({ Int($0) }) {
-            response.body = try receive(exactly: length)
-        } else if response.headers["transfer-encoding"] == "chunked" {
-            while let size = Int(try line(), radix: 16), size > 0 {
-                response.body += try receive(exactly: size)
-                _ = try line()
-            }
-            _ = try line()
-        }
-        return response
     }
 
     private func line() throws -> String {

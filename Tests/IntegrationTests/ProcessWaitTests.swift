@@ -53,6 +53,59 @@ import Testing
         #expect(answers.first?.contains(#""exit_code":9"#) == true)
     }
 
+    @Test func aStartAnswersAtTheExit() throws {
+        let (_, connection) = try shared()
+        let answer = try connection.postStart(["command": "echo out; exit 3", "wait_ms": 60_000]).json
+        #expect(answer["started"] as? Bool == true)
+        let id = try #require(answer["id"] as? String)
+        // Everything that /output says, too.
+        var rest = answer
+        for key in ["id", "started"] { rest[key] = nil }
+        #expect(NSDictionary(dictionary: rest) == NSDictionary(dictionary: try connection.output(id).json))
+        #expect(rest["output"] as? String == "out\n")
+        #expect(rest["exit_code"] as? Int == 3)
+    }
+
+    @Test func aStartAnswersAfterTheTime() throws {
+        let (_, connection) = try shared()
+        let begin = ContinuousClock.now
+        let answer = try connection.postStart(["command": "sleep 1000", "wait_ms": 300]).json
+        #expect(begin.duration(to: .now) >= .milliseconds(295))
+        #expect(answer["running"] as? Bool == true)
+        #expect(answer["exit_code"] == nil)
+        let none = try connection.postStart(["command": "sleep 1000", "wait_ms": 0]).json
+        #expect(none["running"] as? Bool == true)
+        #expect(none["total_bytes"] as? Int == 0)
+        for (bad, status) in [(-1, 400), (300_001, 400), (300_000, 200), (1.5, 400), ("5", 400)] as [(Any, Int)] {
+            let answer = try connection.postStart(["command": "true", "wait_ms": bad])
+            #expect(answer.status == status, "\(bad)")
+        }
+    }
+
+    @Test func aRepeatedStartWaitsForTheFirst() throws {
+        let (daemon, connection) = try shared()
+        let body: [String: Any] = ["command": "sleep 0.3; echo once", "client_token": newChat(), "wait_ms": 60_000]
+        let other = try daemon.connect()
+        try other.send("POST", "\(RawConnection.processes)/start", body: RawConnection.json(body))
+        let answers = [try connection.postStart(body).json, try other.response().json]
+        #expect(Set(answers.compactMap { $0["id"] as? String }).count == 1)
+        #expect(answers.allSatisfy { $0["output"] as? String == "once\n" })
+        #expect(answers.compactMap { $0["attached"] as? Bool } == [true])
+        // How long a client waits is no part of what it starts.
+        let again = try connection.postStart(body.merging(["wait_ms": 1]) { _, new in new })
+        #expect(again.status == 200 && again.json["started"] as? Bool == false)
+    }
+
+    @Test func aClientThatLeavesLeavesTheProcess() throws {
+        let (daemon, connection) = try shared()
+        let starter = try daemon.connect()
+        let body = RawConnection.json(["command": "sleep 1000", "wait_ms": 60_000])
+        try starter.send("POST", "\(RawConnection.processes)/start", body: body)
+        starter.closeSending()
+        let id = try #require(try starter.response().json["id"] as? String)
+        #expect(try connection.output(id).json["running"] as? Bool == true)
+    }
+
     @Test func halfClosedWaiterGetsTheStateOfTheMoment() throws {
         let (daemon, connection) = try shared()
         let id = try connection.start("sleep 1000")

@@ -1,0 +1,261 @@
+import AgentTestSupport
+import Foundation
+import Glibc
+import Testing
+
+@Suite(.sharedDaemon) struct ProcessAttachTests {
+    private func attach(_ daemon: DaemonProcess, _ id: String, _ query: String = "") throws -> TestWebSocket {
+        try TestWebSocket(try daemon.connect(), "\(RawConnection.processes)/\(id)/attach\(query)")
+    }
+
+    private static var terminal: [String: Any] { ["pty": ["rows": 24, "cols": 80]] }
+
+    /// A shell with a known prompt on a terminal.
+    private func shell(_ connection: RawConnection) throws -> String {
+        // A dumb terminal, so that bash writes what is typed and nothing else.
+        try connection.start(
+            "PS1='ready> ' exec bash --norc --noprofile -i", ["pty": ["rows": 24, "cols": 80, "term": "dumb"]])
+    }
+
+    @Test func inputGoesThroughAPipe() throws {
+        let (daemon, connection) = try shared()
+        let id = try connection.start("cat; echo rest", ["stdin": true])
+        #expect(try connection.info(id)["stdin"] as? Bool == true)
+        let socket = try attach(daemon, id)
+        #expect(try socket.next().json["attached"] as? NSDictionary == ["offset": 0, "stdin": true])
+        let all = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 * 7) })
+        for start in stride(from: 0, to: all.count, by: 70_000) {
+            try socket.send(binary: all[start..<min(all.count, start + 70_000)])
+        }
+        try socket.send(#"{"eof":true}"#)
+        let (output, exit, close) = try socket.finish()
+        #expect(output == all + Data("rest\n".utf8))
+        #expect(exit["exit_code"] as? Int == 0)
+        #expect(exit["running"] as? Bool == false)
+        #expect(exit["output"] == nil)
+        #expect(close == .close(1000, ""))
+        #expect(try connection.output(id).json["stdin"] as? Bool == true)
+    }
+
+    @Test func stdinIsClosedAtTheEndAndSaysSo() throws {
+        let (daemon, connection) = try shared()
+        let id = try connection.start("exec <&-; echo closed; read line <&2; sleep 1000", ["stdin": true])
+        let socket = try attach(daemon, id)
+        _ = try socket.output { $0 == "closed\n" }
+        // Nothing reads the pipe any more.
+        try socket.send(binary: Data("lost".utf8))
+        try socket.send(binary: Data("lost, too".utf8))
+        #expect(try socket.next() == .text(#"{"stdin_closed":true}"#))
+        #expect(try connection.signal(id, "kill").status == 200)
+        #expect(try socket.finish().exit["signal"] as? String == "SIGKILL")
+        // One that comes later is told at once.
+        #expect(try attach(daemon, id).next().json["attached"] as? NSDictionary == ["offset": 0, "stdin": false])
+    }
+
+    /// A child that does not read stops the client that types, not the daemon, nor other clients.
+    @Test func aChildThatDoesNotReadStopsTheSender() async throws {
+        let daemon = try DaemonProcess()
+        let connection = try daemon.connect()
+        let go = "\(daemon.directory.path)/\(newChat())"
+        let id = try connection.start(
+            "echo up; while [ ! -e \(go) ]; do sleep 0.02; done; wc -c", ["stdin": true])
+        let (typist, viewer) = (try attach(daemon, id), try attach(daemon, id))
+        _ = try typist.output { $0 == "up\n" }
+        let before = ProcFS.residentKiB(daemon.pid)
+        // 64 MiB; what neither pipe, socket nor the daemon's bounds take waits in this thread.
+        let (count, piece) = (1024, Data(count: 64 << 10))
+        let frames = Data((0..<count).flatMap { _ in TestWebSocket.frame(0x82, piece) })
+        let descriptor = typist.connection.descriptor
+        let sender = Thread {
+            var rest = frames[...]
+            while !rest.isEmpty {
+                let n = rest.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+                if n <= 0 { return }
+                rest = rest.dropFirst(n)
+            }
+        }
+        sender.start()
+        #expect(try viewer.output { $0 == "up\n" } == "up\n")
+        for _ in 0..<50 { _ = try connection.run("true") }
+        #expect(ProcFS.residentKiB(daemon.pid) < before + (16 << 10))
+        #expect(!sender.isFinished)
+        try "".write(toFile: go, atomically: false, encoding: .utf8)
+        try await eventually("all is sent", within: .seconds(120)) { sender.isFinished }
+        try typist.send(#"{"eof":true}"#)
+        #expect(String(decoding: try typist.finish().output, as: UTF8.self) == "\(count * piece.count)\n")
+    }
+
+    /// A client that goes while what it typed waits: nothing of it stays.
+    @Test func aTypistThatLeavesCostsNothing() async throws {
+        let daemon = try DaemonProcess()
+        let connection = try daemon.connect()
+        let id = try connection.start("echo up; sleep 1000", ["stdin": true])
+        var socket: TestWebSocket? = try attach(daemon, id)
+        _ = try socket?.output { $0 == "up\n" }
+        for _ in 0..<4 { try socket?.send(binary: Data(count: 60_000)) }
+        socket = nil
+        try await eventually("only this connection is open") {
+            try connection.request("GET", "/debug/prometheus").text.contains("agent_http_open_connections 1\n")
+        }
+        // The pipe is usable again for the next.
+        #expect(try attach(daemon, id).next().json["attached"] as? NSDictionary == ["offset": 0, "stdin": true])
+        #expect(try connection.signal(id, "kill").status == 200)
+    }
+
+    @Test func aTerminalIsOne() throws {
+        let (daemon, connection) = try shared()
+        let id = try connection.start(
+            "tty; stty size; echo $TERM; ps -o tpgid= -p $$ | tr -d ' '; echo $$; read x; stty size",
+            ["pty": ["rows": 33, "cols": 99, "term": "vt220"]])
+        let socket = try attach(daemon, id)
+        #expect(
+            try socket.next().json["attached"] as? NSDictionary
+                == ["offset": 0, "stdin": true, "pty": ["rows": 33, "cols": 99]])
+        let lines = try socket.output { $0.split(separator: "\r\n").count == 5 && $0.utf8.last == 10 }.split(
+            separator: "\r\n")
+        #expect(lines[0].hasPrefix("/dev/pts/"))
+        #expect(lines[1...2] == ["33 99", "vt220"])
+        // The shell leads the terminal's foreground group.
+        #expect(lines[3] == lines[4])
+        #expect(try connection.info(id)["pty"] as? NSDictionary == ["rows": 33, "cols": 99])
+        try socket.send(#"{"resize":{"rows":50,"cols":120}}"#)
+        try socket.send(binary: Data("\r".utf8))
+        #expect(String(decoding: try socket.finish().output, as: UTF8.self).hasSuffix("50 120\r\n"))
+        #expect(try connection.output(id).json["pty"] as? NSDictionary == ["rows": 50, "cols": 120])
+    }
+
+    @Test func jobControlWorks() throws {
+        let (daemon, connection) = try shared()
+        let id = try shell(connection)
+        let socket = try attach(daemon, id)
+        func type(_ text: String) throws { try socket.send(binary: Data(text.utf8)) }
+        _ = try socket.output { $0.hasSuffix("ready> ") }
+        // It says itself when it has the terminal; the shell's echo comes before that.
+        try type("sh -c 'trap \"echo continued\" CONT; echo started; while :; do sleep 0.1; done'\r")
+        _ = try socket.output { $0.hasSuffix("\r\nstarted\r\n") }
+        try type("\u{1A}")
+        #expect(try socket.output { $0.hasSuffix("ready> ") }.contains("Stopped"))
+        try type("fg\r")
+        _ = try socket.output { $0.hasSuffix("\r\ncontinued\r\n") }
+        try type("\u{3}")
+        _ = try socket.output { $0.hasSuffix("ready> ") }
+        try type("trap 'stty size' WINCH; echo trapped\r")
+        _ = try socket.output { $0.hasSuffix("\r\ntrapped\r\nready> ") }
+        try socket.send(#"{"resize":{"rows":7,"cols":70}}"#)
+        _ = try socket.output { $0.contains("7 70") }
+        // The end of the input ends the shell.
+        try socket.send(#"{"eof":true}"#)
+        let (_, exit, close) = try socket.finish()
+        #expect(exit["exit_code"] as? Int == 0)
+        #expect(close == .close(1000, ""))
+    }
+
+    @Test func aLateViewerGetsTheScrollback() throws {
+        let (daemon, connection) = try shared()
+        let id = try shell(connection)
+        let first = try attach(daemon, id)
+        _ = try first.output { $0.hasSuffix("ready> ") }
+        try first.send(binary: Data("seq 1 100000; stty -echo\r".utf8))
+        _ = try first.output { $0.hasSuffix("100000\r\nready> ") }
+        let late = try attach(daemon, id)
+        let offset = try #require((try late.next().json["attached"] as? [String: Any])?["offset"] as? Int)
+        let total = try #require(try connection.output(id).json["total_bytes"] as? Int)
+        let replay = try late.output { $0.utf8.count == total - offset }
+        #expect((262_144 - 10...262_144).contains(replay.utf8.count))
+        // From the beginning of a line.
+        let lines = replay.split(separator: "\r\n")
+        #expect(Int(lines[0]).map { $0 + lines.count - 2 } == 100_000)
+        // Both see what comes next, and both may type.
+        try late.send(binary: Data("echo from the other\r".utf8))
+        for socket in [first, late] {
+            #expect(try socket.output { $0.hasSuffix("ready> ") } == "from the other\r\nready> ")
+        }
+        let again = try attach(daemon, id, "?offset=\(total)")
+        #expect(try again.output { $0.hasSuffix("ready> ") } == "from the other\r\nready> ")
+        #expect(try connection.signal(id, "kill").status == 200)
+        #expect(try first.finish().exit["reason"] as? String == "killed_by_request")
+    }
+
+    @Test func aViewerThatStallsHoldsUpNobody() throws {
+        let (daemon, connection) = try shared()
+        let id = try shell(connection)
+        let (stalled, active) = (try attach(daemon, id), try attach(daemon, id))
+        _ = try active.output { $0.hasSuffix("ready> ") }
+        try active.send(binary: Data("seq 1 500000 | tail -c 3000000; echo the end\r".utf8))
+        let seen = try active.output { $0.hasSuffix("\r\nthe end\r\nready> ") }
+        #expect(seen.contains("\r\n499999\r\n500000\r\nthe end"))
+        // It has lost nothing.
+        #expect(try stalled.output { $0.hasSuffix("\r\nthe end\r\nready> ") }.hasSuffix(seen))
+        try active.send(binary: Data("exit 4\r".utf8))
+        for socket in [stalled, active] { #expect(try socket.finish().exit["exit_code"] as? Int == 4) }
+    }
+
+    @Test func theLastOutputOfATerminalIsThere() throws {
+        let (daemon, connection) = try shared()
+        for _ in 0..<20 {
+            let id = try connection.start("seq 1 3000; printf last", Self.terminal)
+            let socket = try attach(daemon, id, "?offset=0")
+            let (output, exit, _) = try socket.finish()
+            let text = String(decoding: output, as: UTF8.self)
+            #expect(text.hasSuffix("\r\n3000\r\nlast"))
+            #expect(exit["total_bytes"] as? Int == text.utf8.count)
+            #expect(try connection.finish(id)["total_bytes"] as? Int == text.utf8.count)
+        }
+    }
+
+    @Test func mistakesCloseWithTheReason() throws {
+        let (daemon, connection) = try shared()
+        let plain = try connection.start("sleep 1000")
+        let piped = try connection.start("sleep 1000", ["stdin": true])
+        func reason(_ id: String, _ send: (TestWebSocket) throws -> Void) throws -> TestWebSocket.Message {
+            let socket = try attach(daemon, id)
+            _ = try socket.next()
+            try send(socket)
+            return try socket.next()
+        }
+        #expect(
+            try reason(plain) { try $0.send(binary: Data([1])) }
+                == .close(1008, "the process takes no input; start it with stdin or pty"))
+        #expect(
+            try reason(piped) { try $0.send(#"{"resize":{"rows":1,"cols":1}}"#) }
+                == .close(1008, "the process has no terminal; start it with pty"))
+        for bad in [
+            #"{"resize":{"rows":0,"cols":1}}"#, #"{"resize":{"rows":1,"cols":10001}}"#, #"{"resize":{"rows":1}}"#,
+        ] {
+            #expect(
+                try reason(piped) { try $0.send(bad) } == .close(1008, "rows and cols must be from 1 to 10000"),
+                "\(bad)")
+        }
+        for bad in ["", "x", "{}", #"{"eof":false}"#, #"{"resize":7}"#] {
+            #expect(
+                try reason(piped) { try $0.send(bad) }
+                    == .close(1008, #"a text message is {"resize":{"rows":N,"cols":N}} or {"eof":true}"#), "\(bad)")
+        }
+        let path = "\(RawConnection.processes)/\(plain)/attach"
+        #expect(try connection.request("GET", path).status == 426)
+        #expect(try TestWebSocket.handshake(try daemon.connect(), path + "?offset=1").status == 416)
+        #expect(try TestWebSocket.handshake(try daemon.connect(), path + "?x=1").status == 400)
+        // The process is none the worse for it.
+        for id in [plain, piped] {
+            #expect(try connection.output(id).json["running"] as? Bool == true)
+            #expect(try connection.signal(id, "kill").status == 200)
+        }
+    }
+
+    @Test func terminalsLeaveNothingBehind() async throws {
+        let daemon = try DaemonProcess()
+        let connection = try daemon.connect()
+        // It is accepted, and counted.
+        _ = try connection.run("true")
+        let before = ProcFS.descriptors(daemon.pid)
+        for index in 0..<30 {
+            let id = try connection.start("cat", index % 2 == 0 ? Self.terminal : ["stdin": true])
+            let socket = try attach(daemon, id)
+            try socket.send(binary: Data("hello\n".utf8))
+            _ = try socket.output { $0.contains("hello") }
+            try socket.send(#"{"eof":true}"#)
+            #expect(try socket.finish().exit["exit_code"] as? Int == 0)
+        }
+        try await eventually("all descriptors are closed") { ProcFS.descriptors(daemon.pid) <= before }
+    }
+}
