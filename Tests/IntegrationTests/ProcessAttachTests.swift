@@ -62,8 +62,8 @@ import Testing
         let (typist, viewer) = (try attach(daemon, id), try attach(daemon, id))
         _ = try typist.output { $0 == "up\n" }
         let before = ProcFS.residentKiB(daemon.pid)
-        // 64 MiB; what neither pipe, socket nor the daemon's bounds take waits in this thread.
-        let (count, piece) = (1024, Data(count: 64 << 10))
+        // 16 MiB; what neither pipe, socket nor the daemon's bounds take waits in this thread.
+        let (count, piece) = (256, Data(count: 64 << 10))
         let frames = Data((0..<count).flatMap { _ in TestWebSocket.frame(0x82, piece) })
         let descriptor = typist.connection.descriptor
         let sender = Thread {
@@ -77,12 +77,13 @@ import Testing
         sender.start()
         #expect(try viewer.output { $0 == "up\n" } == "up\n")
         for _ in 0..<50 { _ = try connection.run("true") }
-        #expect(ProcFS.residentKiB(daemon.pid) < before + (16 << 10))
+        #expect(ProcFS.residentKiB(daemon.pid) < before + (8 << 10))
         #expect(!sender.isFinished)
         try "".write(toFile: go, atomically: false, encoding: .utf8)
         try await eventually("all is sent", within: .seconds(120)) { sender.isFinished }
         try typist.send(#"{"eof":true}"#)
-        #expect(String(decoding: try typist.finish().output, as: UTF8.self) == "\(count * piece.count)\n")
+        let (output, exit, close) = try typist.finish()
+        #expect(String(decoding: output, as: UTF8.self) == "\(count * piece.count)\n", "\(exit) \(close)")
     }
 
     /// A client that goes while what it typed waits: nothing of it stays.
