@@ -40,6 +40,8 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     private var caller: CallerPresence?
     private var timer = DeadlineTimer()
     private var discarded = 0
+    /// Bytes that arrived behind the request under way.
+    private var pipelined = 0
     /// Reports to the registry whether a request is under way.
     var activity: ConnectionActivity?
     private var isBusy = false
@@ -149,6 +151,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
             if discarded > HTTPLimits.lingerBytes { context?.close(promise: nil) }
             return false
         }
+        if state.phase == .responding { pipelined += count }
         perform(state.bytesArrived())
         return true
     }
@@ -228,6 +231,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
                 if case .head = part { _ = state.bytesArrived() }
                 handle(part)
             }
+            if waitingParts.isEmpty { pipelined = 0 }
             if state.phase != .responding, waitingParts.isEmpty { perform(state.drained()) }
             readIfWanted()
         case .linger:
@@ -258,10 +262,13 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         }
     }
 
+    /// Reading goes on while a request is answered, since each pause costs two system calls. Not behind the last
+    /// request of a connection: what comes may belong to another protocol.
     private func readIfWanted() {
         switch state.phase {
         case .idle, .header, .body, .lingering: context?.read()
-        case .responding, .upgraded, .closed: break
+        case .responding: if !state.mustClose, pipelined < HTTPLimits.pipelinedBytes { context?.read() }
+        case .upgraded, .closed: break
         }
     }
 

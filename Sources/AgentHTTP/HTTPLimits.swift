@@ -22,6 +22,9 @@ public struct HTTPLimits: Sendable {
     /// idle one is closed; while all have a request under way, new ones wait to be accepted. The two are counted
     /// separately, so that TCP peers without a token cannot keep the machine's own user out.
     public static let connections = 2_048
+    /// Bytes behind a request that are read while it is answered, and what one read brings beyond; the rest waits in
+    /// the socket.
+    public static let pipelinedBytes = 16 << 10
     /// Bytes that are read and discarded after a refused request.
     public static let lingerBytes = 8 << 20
 
