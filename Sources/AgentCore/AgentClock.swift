@@ -7,6 +7,8 @@ public struct AgentClock: Sendable {
     public let now: @Sendable () -> Duration
     /// Waits; throws when the task is cancelled.
     public let sleep: @Sendable (Duration) async throws -> Void
+    /// Calls the closure once when the time is over; what it returns takes that back. Cheaper than a task that sleeps.
+    public let after: @Sendable (Duration, @escaping @Sendable () -> Void) -> @Sendable () -> Void
     /// Seconds since 1970.
     public let wallSeconds: @Sendable () -> Int64
 
@@ -16,6 +18,14 @@ public struct AgentClock: Sendable {
         let origin = clock.now
         now = { origin.duration(to: clock.now) }
         sleep = { try await clock.sleep(for: $0) }
+        if let clock = clock as? EventLoopClock {
+            after = clock.after
+        } else {
+            after = { wait, body in
+                let timer = Task { if (try? await clock.sleep(for: wait)) != nil { body() } }
+                return { timer.cancel() }
+            }
+        }
         self.wallSeconds = wallSeconds
     }
 }

@@ -21,17 +21,24 @@ public struct EventLoopClock: Clock {
             try Task.checkCancellation()
             return
         }
-        let loop = group.any()
-        let promise = loop.makePromise(of: Void.self)
-        let timer = loop.scheduleTask(in: TimeAmount(wait)) { promise.succeed() }
-        try await withTaskCancellationHandler {
-            try await promise.futureResult.get()
-        } onCancel: {
-            // Both may happen; the loop orders them and the second has no effect.
-            loop.execute {
-                timer.cancel()
-                promise.fail(CancellationError())
-            }
+        let over = Promise<Void>()
+        let cancel = after(wait) { over.fulfill() }
+        defer { cancel() }
+        try await over.valueUnlessCancelled()
+    }
+
+    /// As ``AgentClock/after``, on the caller's event loop where it is one of the group; another one is woken to note
+    /// the time. Taking it back wakes none.
+    func after(_ wait: Duration, _ body: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
+        // Fails on a loop that has ended, where nothing can wait any more.
+        guard let timer = try? group.any().scheduleCallback(in: TimeAmount(wait), handler: Timer(fire: body)) else {
+            return {}
         }
+        return { timer.cancel() }
+    }
+
+    private struct Timer: NIOScheduledCallbackHandler {
+        let fire: @Sendable () -> Void
+        func handleScheduledCallback(eventLoop: some EventLoop) { fire() }
     }
 }

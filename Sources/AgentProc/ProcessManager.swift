@@ -232,7 +232,7 @@ public final class ProcessManager: Sendable {
 
     /// Waits for the exit, at most for the time, and no longer than until the promise is fulfilled.
     func wait(for process: ManagedProcess, atMost timeout: Duration, orUntil over: Promise<Void> = Promise()) async {
-        await process.wait(atMost: timeout, clock: configuration.clock, executor: executor, orUntil: over)
+        await process.wait(atMost: timeout, clock: configuration.clock, orUntil: over)
     }
 
     // MARK: Signals
@@ -356,7 +356,7 @@ public final class ProcessManager: Sendable {
         let clock = configuration.clock
         for process in processes where process.exit == nil {
             await process.wait(
-                atMost: max(deadline - clock.now(), .zero), clock: clock, executor: executor, evenAtShutdown: true)
+                atMost: max(deadline - clock.now(), .zero), clock: clock, evenAtShutdown: true)
         }
     }
 

@@ -6,15 +6,13 @@ extension ManagedProcess {
     /// timer, no thread.
     /// - Parameter evenAtShutdown: wait although shutdown has begun.
     func wait(
-        atMost timeout: Duration, clock: AgentClock, executor: any TaskExecutor, evenAtShutdown: Bool = false,
+        atMost timeout: Duration, clock: AgentClock, evenAtShutdown: Bool = false,
         orUntil over: Promise<Void> = Promise()
     ) async {
         guard timeout > .zero, addWaiter(over, evenAtShutdown: evenAtShutdown) else { return }
-        let timer = Task(executorPreference: executor) {
-            if (try? await clock.sleep(timeout)) != nil { over.fulfill() }
-        }
+        let cancelTimer = clock.after(timeout) { over.fulfill() }
         await over.valueIgnoringCancellation
-        timer.cancel()
+        cancelTimer()
         removeWaiter(over)
     }
 }

@@ -1,4 +1,5 @@
 import AgentCore
+import AgentTestSupport
 import NIOCore
 import NIOPosix
 import Testing
@@ -19,6 +20,34 @@ import Testing
         let task = Task { try await clock.sleep(for: .seconds(3600)) }
         task.cancel()
         await #expect(throws: CancellationError.self) { try await task.value }
+    }
+
+    /// On the loop that asks, so that no other one is woken.
+    @Test func aTimerIsOfTheCallersLoop() async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 3)
+        let clock = AgentClock(EventLoopClock(group: group))
+        for loop in group.makeIterator() {
+            let fired = loop.makePromise(of: Bool.self)
+            loop.execute { _ = clock.after(.milliseconds(1)) { fired.succeed(loop.inEventLoop) } }
+            #expect(try await fired.futureResult.get())
+        }
+        try await group.shutdownGracefully()
+    }
+
+    @Test func aTimerThatIsTakenBackNeverFires() async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let manual = ManualClock()
+        for clock in [AgentClock(EventLoopClock(group: group)), AgentClock(manual)] {
+            let cancel = clock.after(.milliseconds(5)) { Issue.record("it fired") }
+            cancel()
+            cancel()
+        }
+        manual.advance(by: .seconds(1))
+        try await clock.sleep(for: .milliseconds(30))
+        let over = Promise<Void>()
+        _ = AgentClock(manual).after(.zero) { over.fulfill() }
+        await over.valueIgnoringCancellation
+        try await group.shutdownGracefully()
     }
 }
 

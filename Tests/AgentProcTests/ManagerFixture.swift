@@ -49,9 +49,7 @@ final class ManagerFixture: Sendable {
 
     /// Waits in real time for a real process to end.
     func finish(_ process: ManagedProcess) async -> ProcessExit? {
-        await process.wait(
-            atMost: .seconds(60), clock: AgentClock(ContinuousClock()), executor: EventLoopTaskExecutor(group.next()),
-            evenAtShutdown: true)
+        await process.wait(atMost: .seconds(60), clock: AgentClock(EventLoopClock(group: group)), evenAtShutdown: true)
         return process.exit
     }
 
