@@ -28,6 +28,9 @@ public final class Reactor: Sendable {
         var work: [@Sendable () -> Void] = []
         var stopping = false
         var running = false
+        /// The thread, once it runs. What it asks for itself needs no signal: it looks before it waits.
+        var thread: pthread_t?
+        var isOwnThread: Bool { thread.map { pthread_equal($0, pthread_self()) != 0 } ?? false }
     }
 
     private let epoll: CInt
@@ -109,27 +112,29 @@ public final class Reactor: Sendable {
 
     /// Has ``ReactorSource/deadlineReached()`` called then; nil takes it back.
     func setDeadline(_ deadline: ContinuousClock.Instant?, for token: UInt64) {
-        let known = table.withLock { table in
+        let isNews = table.withLock { table in
             // A forgotten source's deadline would stay for ever.
             guard table.sources[token] != nil else { return false }
             table.deadlines[token] = deadline
-            return true
+            return deadline != nil && !table.isOwnThread
         }
-        if known, deadline != nil { wa_eventfd_signal(wake) }
+        if isNews { wa_eventfd_signal(wake) }
     }
 
     /// Has the reactor's thread do something between its reports; without that thread it is done here.
     func perform(_ work: @escaping @Sendable () -> Void) {
-        let taken = table.withLock { table in
+        let (taken, isNews) = table.withLock { table in
             if table.running { table.work.append(work) }
-            return table.running
+            return (table.running, !table.isOwnThread)
         }
-        if taken { wa_eventfd_signal(wake) } else { work() }
+        guard taken else { return work() }
+        if isNews { wa_eventfd_signal(wake) }
     }
 
     private func loop() {
         let scratch = UnsafeMutableRawBufferPointer.allocate(byteCount: Self.scratchBytes, alignment: 16)
         defer { scratch.deallocate() }
+        table.withLock { $0.thread = pthread_self() }
         var events = [wa_event](repeating: wa_event(), count: 64)
         while true {
             let count = events.withUnsafeMutableBufferPointer {
@@ -150,7 +155,8 @@ public final class Reactor: Sendable {
     }
 
     private func waitMilliseconds() -> CInt {
-        let next = table.withLock { $0.deadlines.values.min() }
+        let (next, hasWork) = table.withLock { ($0.deadlines.values.min(), !$0.work.isEmpty) }
+        guard !hasWork else { return 0 }
         guard let next else { return -1 }
         let wait = ContinuousClock.now.duration(to: next)
         guard wait > .zero else { return 0 }
@@ -179,6 +185,7 @@ public final class Reactor: Sendable {
         let isOver = table.withLock { table in
             guard table.stopping, table.work.isEmpty else { return false }
             table.running = false
+            table.thread = nil
             table.sources = [:]
             return true
         }

@@ -26,10 +26,11 @@ public final class SignalSource: ReactorSource {
     deinit { if descriptor >= 0 { close(descriptor) } }
 
     func ready(events: UInt32, scratch: UnsafeMutableRawBufferPointer) {
-        var hasChildExited = false
-        while case let signal = wa_signalfd_next(descriptor), signal != 0 {
-            if signal == SIGCHLD { hasChildExited = true } else { onSignal(signal) }
+        // One, since another read would mostly find nothing; the reactor reports the descriptor again if there are more.
+        switch wa_signalfd_next(descriptor) {
+        case 0: break
+        case SIGCHLD: reaper.childExited()
+        case let signal: onSignal(signal)
         }
-        if hasChildExited { reaper.reap() }
     }
 }

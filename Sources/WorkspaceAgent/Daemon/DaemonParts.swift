@@ -29,7 +29,7 @@ struct ProcessParts {
         commands = CommandLauncher(
             launcher: launcher, reactor: reactor, pool: context.pool, executor: context.executor, clock: context.clock,
             metrics: context.metrics, logger: logger)
-        commands.setAfterReap { reaper.reap() }
+        commands.setAfterReap { reaper.managedChildReaped() }
         self.reaper = reaper
     }
 
@@ -56,7 +56,7 @@ struct ProcessParts {
                 clock: context.clock, memoryEvents: OOMEvents.defaultPath()),
             launcher: launcher, reactor: reactor, pool: context.pool, executor: context.executor, spools: spools,
             metrics: context.metrics, logger: context.logger)
-        manager.setAfterReap { [reaper] in reaper.reap() }
+        manager.setAfterReap { [reaper] in reaper.managedChildReaped() }
         return manager
     }
 }
