@@ -43,9 +43,8 @@ int wa_open(const char *path, int flags, unsigned mode) {
 int wa_set_cloexec(int fd) { return fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0; }
 
 int wa_set_nonblocking(int fd) {
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) return -errno;
-    return 0;
+    int on = 1;
+    return ioctl(fd, FIONBIO, &on) < 0 ? -errno : 0;
 }
 
 ssize_t wa_read(int fd, void *buffer, size_t count) {
