@@ -56,6 +56,34 @@ public struct ChatIdentity: Sendable, Equatable {
 }
 
 extension UUID {
-    /// The lower-case form that the HTTP API uses.
-    public var lowercased: String { uuidString.lowercased() }
+    /// The lower-case form that the HTTP API uses. Written here: `uuidString` goes through a format string.
+    public var lowercased: String {
+        withUnsafeBytes(of: uuid) { bytes in
+            String(unsafeUninitializedCapacity: 36) { text in
+                var end = 0
+                for (index, byte) in bytes.enumerated() {
+                    if index == 4 || index == 6 || index == 8 || index == 10 {
+                        text[end] = UInt8(ascii: "-")
+                        end += 1
+                    }
+                    for digit in [byte >> 4, byte & 0xf] {
+                        text[end] = digit < 10 ? UInt8(ascii: "0") + digit : UInt8(ascii: "a") + digit - 10
+                        end += 1
+                    }
+                }
+                return end
+            }
+        }
+    }
+
+    /// As `UUID()`, which opens and reads /dev/urandom each time.
+    public static func random() -> UUID {
+        var generator = SystemRandomNumberGenerator()
+        var (high, low): (UInt64, UInt64) = (generator.next(), generator.next())
+        // Version 4, variant 1 (RFC 9562).
+        high = high & ~0xf000 | 0x4000
+        low = low & ~(3 << 62) | 1 << 63
+        (high, low) = (high.bigEndian, low.bigEndian)
+        return withUnsafeBytes(of: (high, low)) { UUID(uuid: $0.loadUnaligned(as: uuid_t.self)) }
+    }
 }

@@ -36,9 +36,10 @@ public struct CoreRoutes: Sendable {
     private struct Ports: Encodable { var ports: [ListeningPorts.Port] }
 
     public func add(to routes: AgentRoutes) {
+        let hello = Response.json(Hello())
         routes.get("/") { request, _ in
             _ = try Query(request, allowed: [])
-            return .json(Hello())
+            return hello
         }
         routes.get("/healthz") { [health] request, _ in
             _ = try Query(request, allowed: [])

@@ -190,7 +190,8 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
                 state.headArrived(
                     keepAlive: head.keepsAlive && !head.offersUpgrade && !service.isShuttingDown,
                     expectsContinue: head.expectsContinue, hasBody: head.hasBody, declaredLength: head.declaredLength,
-                    limit: service.bodyLimit(of: head.request.path ?? ""), refusal: refusal(of: head)))
+                    limit: head.hasBody ? service.bodyLimit(of: head.request.path ?? "") : 0,
+                    refusal: refusal(of: head)))
         case .body(var bytes):
             let action = state.bodyArrived(count: bytes.readableBytes)
             if action == .append { body.writeBuffer(&bytes) } else { perform(action) }

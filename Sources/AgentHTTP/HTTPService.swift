@@ -20,6 +20,8 @@ public final class HTTPService: Sendable {
     let connectionsGauge: GaugeSeries
     let acceptPauses: CounterSeries
 
+    /// As the header says it.
+    private let instanceText: String
     private let responder: RouterResponder<AgentRequestContext>
     private let table: RouteTable
     private let logger: Logger
@@ -39,6 +41,7 @@ public final class HTTPService: Sendable {
     ) {
         self.onExchange = onExchange
         self.instance = instance
+        instanceText = instance.lowercased
         self.limits = limits
         self.logger = logger
         responder = routes.router.buildResponder()
@@ -148,11 +151,9 @@ public final class HTTPService: Sendable {
 
     private func finish(_ response: inout Response, _ exchange: inout Exchange) {
         exchange.status = response.status.code
-        if let name = Self.instanceHeader { response.headers[name] = instance.lowercased }
+        if let name = Self.instanceHeader { response.headers[name] = instanceText }
         response.headers[.date] = date.now()
-        if response.headers[.contentLength] == nil, response.status != .switchingProtocols,
-            let length = response.body.contentLength
-        {
+        if response.status != .switchingProtocols, let length = response.body.contentLength {
             response.headers[.contentLength] = String(length)
         }
     }

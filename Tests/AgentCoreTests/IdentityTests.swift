@@ -24,6 +24,33 @@ import Testing
     }
 }
 
+@Suite struct UUIDTests {
+    @Test func lowerCase() {
+        for _ in 0..<100 {
+            let id = UUID()
+            #expect(id.lowercased == id.uuidString.lowercased())
+        }
+    }
+
+    /// Of the random kind, as `UUID()`: version 4, variant 1.
+    @Test func random() {
+        let ids = (0..<100).map { _ in UUID.random() }
+        #expect(Set(ids).count == ids.count)
+        for id in ids { #expect(id.lowercased.wholeMatch(of: /.{14}4.{4}[89ab].{16}/) != nil, "\(id)") }
+        // No other bit is always the same.
+        var (ones, zeros) = ([UInt8](repeating: 0, count: 16), [UInt8](repeating: 0, count: 16))
+        for id in ids {
+            withUnsafeBytes(of: id.uuid) { bytes in
+                for (index, byte) in bytes.enumerated() {
+                    ones[index] |= byte
+                    zeros[index] |= ~byte
+                }
+            }
+        }
+        #expect(zip(ones, zeros).map { $0 & $1 }.enumerated().allSatisfy { $1 == [6: 0x0f, 8: 0x3f][$0] ?? 0xff })
+    }
+}
+
 @Suite struct ChatIdentityTests {
     private let id = "0F4B6C1E-52A1-4F0A-8F6D-0E2C6E5B7A11"
     private let other = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
