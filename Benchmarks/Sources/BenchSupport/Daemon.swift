@@ -7,7 +7,8 @@ package final class Daemon {
     /// From its start to the notification that it is ready.
     package let readySeconds: Double
 
-    package init(_ binary: String) throws {
+    /// - Parameter arguments: further ones.
+    package init(_ binary: String, _ arguments: [String] = []) throws {
         var template = Array("/tmp/wa-bench-XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else { throw BenchFailure("mkdtemp") }
         let directory = template.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
@@ -24,10 +25,11 @@ package final class Daemon {
         }
         setenv("NOTIFY_SOCKET", "\(directory)/notify", 1)
         let begin = seconds()
-        pid = try spawn([
-            binary, "agent", "--http-socket", socket, "--state-dir", "\(directory)/state", "--log-dir", directory,
-            "--log-human", "\(directory)/log", "--socket-path", "\(directory)/agent.sock",
-        ])
+        pid = try spawn(
+            [
+                binary, "agent", "--http-socket", socket, "--state-dir", "\(directory)/state", "--log-dir", directory,
+                "--log-human", "\(directory)/log", "--socket-path", "\(directory)/agent.sock",
+            ] + arguments)
         var time = timeval(tv_sec: 20, tv_usec: 0)
         setsockopt(notify, SOL_SOCKET, SO_RCVTIMEO, &time, socklen_t(MemoryLayout<timeval>.size))
         var area = [UInt8](repeating: 0, count: 4096)

@@ -1,103 +1,87 @@
 import BenchSupport
 import Glibc
 
-/// Seconds of CPU that this process used.
-func ownCPU() -> Double {
-    var usage = rusage()
-    getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage)
-    func seconds(_ time: timeval) -> Double { Double(time.tv_sec) + Double(time.tv_usec) / 1e6 }
-    return seconds(usage.ru_utime) + seconds(usage.ru_stime)
-}
-
-/// A blocking keep-alive connection to a unix socket, as thin as can be.
+/// A keep-alive connection to the daemon.
 final class Client {
-    private let descriptor: CInt
-    private var buffer = [UInt8](repeating: 0, count: 1 << 17)
+    private static let base = "/api/v0/processes"
+    let connection: Connection
 
-    init(_ path: String) throws {
-        descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
-        var address = sockaddr_un()
-        address.sun_family = sa_family_t(AF_UNIX)
-        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8.prefix(107)) }
-        let rc = withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
-            }
-        }
-        guard rc == 0 else { throw BenchFailure("connect \(path): errno \(errno)") }
-    }
-
-    deinit { close(descriptor) }
+    init(_ address: Address) throws { connection = try Connection(address) }
+    convenience init(_ path: String) throws { try self.init(.unix(path)) }
 
     /// One request; the body of its answer.
     func request(_ method: String, _ path: String, _ body: String? = nil) throws -> String {
-        var text = "\(method) \(path) HTTP/1.1\r\nHost: localhost\r\n"
+        let head = try begin(method, path, body)
+        guard
+            let length = head.split(separator: "\r\n").first(where: { $0.hasPrefix("Content-Length: ") })
+                .flatMap({ Int($0.dropFirst(16)) })
+        else { throw BenchFailure("no length in the answer to \(path): \(head)") }
+        let answer = String(decoding: try connection.take(length), as: UTF8.self)
+        guard head.hasPrefix("HTTP/1.1 200") else { throw BenchFailure("\(path): \(answer)") }
+        return answer
+    }
+
+    /// Sends a request; the head of its answer.
+    func begin(_ method: String, _ path: String, _ body: String? = nil, headers: String = "") throws -> String {
+        var text = "\(method) \(path) HTTP/1.1\r\nHost: localhost\r\n\(headers)"
         if let body { text += "Content-Type: application/json\r\nContent-Length: \(body.utf8.count)\r\n" }
         text += "\r\n" + (body ?? "")
-        let bytes = Array(text.utf8)
-        guard write(descriptor, bytes, bytes.count) == bytes.count else { throw BenchFailure("write: errno \(errno)") }
-        var count = 0
-        while true {
-            let n = buffer.withUnsafeMutableBytes { read(descriptor, $0.baseAddress! + count, $0.count - count) }
-            guard n > 0 else { throw BenchFailure("the daemon closed") }
-            count += n
-            let answer = String(decoding: buffer[..<count], as: UTF8.self)
-            guard let end = answer.firstRange(of: "\r\n\r\n") else { continue }
-            let head = answer[..<end.lowerBound]
-            guard
-                let length = head.split(separator: "\r\n").first(where: { $0.hasPrefix("Content-Length: ") })
-                    .flatMap({ Int($0.dropFirst(16)) })
-            else { throw BenchFailure("no length") }
-            let body = answer[end.upperBound...]
-            if body.utf8.count >= length { return String(body) }
-        }
+        try connection.send(Array(text.utf8))
+        return try connection.take(through: "\r\n\r\n")
     }
 
-    /// Starts a command and waits for its end.
-    func run(_ command: String) throws -> String {
-        let id = try start(command)
-        return try request("GET", "/api/v0/processes/\(id)/output?wait=true")
+    /// Starts a command and waits for its end, as two requests.
+    func run(_ command: String) throws -> String { try output(of: start(command)) }
+
+    /// The same as one request.
+    func runAtOnce(_ command: String) throws -> String {
+        let answer = try request(
+            "POST", "\(Self.base)/start", "{\"command\":\"\(command)\",\"wait_ms\":60000}")
+        guard answer.contains("\"running\":false") else { throw BenchFailure("start did not wait: \(answer)") }
+        return answer
     }
 
-    func start(_ command: String) throws -> String {
-        let answer = try request("POST", "/api/v0/processes/start", "{\"command\":\"\(command)\"}")
+    /// - Parameter more: further members of the request's body.
+    func start(_ command: String, more: String = "") throws -> String {
+        let answer = try request("POST", "\(Self.base)/start", "{\"command\":\"\(command)\"\(more)}")
         guard let key = answer.firstRange(of: "\"id\":\"") else { throw BenchFailure(answer) }
         return String(answer[key.upperBound...].prefix { $0 != "\"" })
     }
-}
 
-/// A command run by posix_spawn with a pipe, as bare as can be: the floor.
-enum Bare {
-    static func spawn(_ command: String, output: CInt? = nil) throws -> pid_t {
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        if let output { posix_spawn_file_actions_adddup2(&actions, output, 1) }
-        var argv: [UnsafeMutablePointer<CChar>?] = [strdup("sh"), strdup("-c"), strdup(command), nil]
-        defer { for pointer in argv { free(pointer) } }
-        var pid = pid_t()
-        guard posix_spawn(&pid, "/bin/sh", &actions, nil, &argv, environ) == 0 else { throw BenchFailure("spawn") }
-        return pid
+    /// Waits for the end of a process.
+    func output(of id: String) throws -> String { try request("GET", "\(Self.base)/\(id)/output?wait=true") }
+
+    func kill(_ id: String) throws {
+        _ = try request("POST", "\(Self.base)/\(id)/signal", "{\"signal\":\"kill\"}")
     }
 
-    static func run(_ command: String) throws {
-        let pid = try spawn(command)
-        waitpid(pid, nil, 0)
+    /// Begins to read the output of a process as server-sent events.
+    func stream(_ id: String) throws {
+        let head = try begin("GET", "\(Self.base)/\(id)/output/stream?offset=0")
+        guard head.hasPrefix("HTTP/1.1 200") else { throw BenchFailure("stream: \(head)") }
     }
 
-    /// Seconds to read all that a command writes.
-    static func drain(_ command: String) throws -> Double {
-        var fds: [CInt] = [0, 0]
-        guard pipe(&fds) == 0, fcntl(fds[0], F_SETFD, FD_CLOEXEC) == 0, fcntl(fds[1], F_SETFD, FD_CLOEXEC) == 0 else {
-            throw BenchFailure("pipe")
+    /// Attaches to a process.
+    func attach(_ id: String) throws {
+        let head = try begin(
+            "GET", "\(Self.base)/\(id)/attach?offset=0",
+            headers: "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                + "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n")
+        guard head.hasPrefix("HTTP/1.1 101") else { throw BenchFailure("attach: \(head)") }
+    }
+
+    /// Sends a binary message of at most 125 bytes, masked with zeros.
+    func sendMessage(_ bytes: [UInt8]) throws {
+        try connection.send([0x82, 0x80 | UInt8(bytes.count), 0, 0, 0, 0] + bytes)
+    }
+
+    /// The next message.
+    func receiveMessage() throws -> [UInt8] {
+        let head = try connection.take(2)
+        var count = Int(head[1] & 0x7f)
+        if count >= 126 {
+            count = try connection.take(count == 126 ? 2 : 8).reduce(0) { $0 << 8 | Int($1) }
         }
-        let begin = seconds()
-        let pid = try spawn(command, output: fds[1])
-        close(fds[1])
-        var area = [UInt8](repeating: 0, count: 256 << 10)
-        while read(fds[0], &area, area.count) > 0 {}
-        close(fds[0])
-        waitpid(pid, nil, 0)
-        return seconds() - begin
+        return try connection.take(count)
     }
 }

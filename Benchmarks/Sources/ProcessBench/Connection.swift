@@ -1,0 +1,121 @@
+import BenchSupport
+import Glibc
+
+/// Where the daemon is reached.
+enum Address {
+    case unix(String)
+    /// On 127.0.0.1.
+    case tcp(UInt16)
+}
+
+/// A blocking connection, as thin as can be.
+final class Connection {
+    private let descriptor: CInt
+    private var buffer = [UInt8](repeating: 0, count: 1 << 18)
+    /// The bytes of the buffer that arrived and are not taken yet.
+    private var waiting = 0..<0
+
+    /// Takes over a connected socket.
+    init(_ descriptor: CInt) { self.descriptor = descriptor }
+
+    convenience init(_ address: Address) throws {
+        switch address {
+        case .unix(let path):
+            self.init(socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0))
+            var name = sockaddr_un()
+            name.sun_family = sa_family_t(AF_UNIX)
+            withUnsafeMutableBytes(of: &name.sun_path) { $0.copyBytes(from: path.utf8.prefix(107)) }
+            try connect(&name)
+        case .tcp(let port):
+            self.init(socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0))
+            var name = loopback(port)
+            try connect(&name)
+            var on: CInt = 1
+            setsockopt(descriptor, CInt(IPPROTO_TCP), TCP_NODELAY, &on, socklen_t(MemoryLayout<CInt>.size))
+        }
+    }
+
+    private func connect<Name>(_ name: inout Name) throws {
+        let rc = withUnsafeBytes(of: &name) { name in
+            name.withMemoryRebound(to: sockaddr.self) {
+                Glibc.connect(descriptor, $0.baseAddress, socklen_t(name.count))
+            }
+        }
+        guard rc == 0 else { throw BenchFailure("connect: errno \(errno)") }
+    }
+
+    deinit { close(descriptor) }
+
+    func send(_ bytes: [UInt8]) throws {
+        var sent = 0
+        while sent < bytes.count {
+            let n = bytes.withUnsafeBytes { write(descriptor, $0.baseAddress! + sent, bytes.count - sent) }
+            guard n > 0 else { throw BenchFailure("write: errno \(errno)") }
+            sent += n
+        }
+    }
+
+    /// Waits for bytes behind those that wait.
+    /// - Returns: false at the end.
+    private func fill() -> Bool {
+        if waiting.isEmpty { waiting = 0..<0 }
+        if waiting.upperBound == buffer.count {
+            buffer.replaceSubrange(0..<waiting.count, with: Array(buffer[waiting]))
+            waiting = 0..<waiting.count
+            if waiting.count == buffer.count { buffer += [UInt8](repeating: 0, count: buffer.count) }
+        }
+        let end = waiting.upperBound
+        let n = buffer.withUnsafeMutableBytes { read(descriptor, $0.baseAddress! + end, $0.count - end) }
+        guard n > 0 else { return false }
+        waiting = waiting.lowerBound..<(end + n)
+        return true
+    }
+
+    /// Takes the bytes up to and with the mark.
+    func take(through mark: String) throws -> String {
+        let mark = Array(mark.utf8)
+        var from = waiting.lowerBound
+        while true {
+            if let index = buffer[from..<waiting.upperBound].firstIndex(of: mark[mark.count - 1]) {
+                let end = index + 1
+                if end - waiting.lowerBound >= mark.count, buffer[(end - mark.count)..<end].elementsEqual(mark) {
+                    defer { waiting = end..<waiting.upperBound }
+                    return String(decoding: buffer[waiting.lowerBound..<end], as: UTF8.self)
+                }
+                from = end
+                continue
+            }
+            let seen = waiting.count
+            guard fill() else { throw BenchFailure("the daemon closed") }
+            from = waiting.lowerBound + seen
+        }
+    }
+
+    func take(_ count: Int) throws -> [UInt8] {
+        while waiting.count < count { guard fill() else { throw BenchFailure("the daemon closed") } }
+        defer { waiting = (waiting.lowerBound + count)..<waiting.upperBound }
+        return Array(buffer[waiting.lowerBound..<(waiting.lowerBound + count)])
+    }
+
+    /// Reads to the end.
+    /// - Returns: how many bytes there were, and the last of them.
+    func drain() -> (count: Int, tail: String) {
+        var count = waiting.count
+        var tail = Array(buffer[waiting].suffix(4096))
+        waiting = 0..<0
+        while case let n = read(descriptor, &buffer, buffer.count), n > 0 {
+            count += n
+            tail = Array((tail + buffer[..<n].suffix(4096)).suffix(4096))
+        }
+        return (count, String(decoding: tail, as: UTF8.self))
+    }
+}
+
+/// 127.0.0.1 with a port.
+func loopback(_ port: UInt16) -> sockaddr_in {
+    var name = sockaddr_in()
+    name.sin_family = sa_family_t(AF_INET)
+    name.sin_port = port.bigEndian
+    name.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
+    return name
+}
