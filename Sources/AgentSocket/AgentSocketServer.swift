@@ -103,7 +103,9 @@ public final class AgentSocketServer: Service {
             listener.remove()
             self.listener.withLock { $0 = nil }
         }
-        let server = try await ServerBootstrap(group: group)
+        // Listener and connections on one loop: most clients connect for a single call, and between two loops NIO hands
+        // each new connection over three times.
+        let server = try await ServerBootstrap(group: group.next())
             .childChannelOption(.maxMessagesPerRead, value: 1)
             .childChannelOption(
                 .writeBufferWaterMark,
