@@ -92,9 +92,13 @@ final class Connection {
     }
 
     func take(_ count: Int) throws -> [UInt8] {
+        try discard(count)
+        return Array(buffer[(waiting.lowerBound - count)..<waiting.lowerBound])
+    }
+
+    func discard(_ count: Int) throws {
         while waiting.count < count { guard fill() else { throw BenchFailure("the daemon closed") } }
-        defer { waiting = (waiting.lowerBound + count)..<waiting.upperBound }
-        return Array(buffer[waiting.lowerBound..<(waiting.lowerBound + count)])
+        waiting = (waiting.lowerBound + count)..<waiting.upperBound
     }
 
     /// Reads to the end.
