@@ -10,19 +10,19 @@ final class Client {
     convenience init(_ path: String) throws { try self.init(.unix(path)) }
 
     /// One request; the body of its answer.
-    func request(_ method: String, _ path: String, _ body: String? = nil) throws -> String {
+    @discardableResult func request(_ method: String, _ path: String, _ body: String? = nil) throws -> [UInt8] {
         let head = try begin(method, path, body)
-        guard
-            let length = head.split(separator: "\r\n").first(where: { $0.hasPrefix("Content-Length: ") })
-                .flatMap({ Int($0.dropFirst(16)) })
-        else { throw BenchFailure("no length in the answer to \(path): \(head)") }
-        let answer = String(decoding: try connection.take(length), as: UTF8.self)
-        guard head.hasPrefix("HTTP/1.1 200") else { throw BenchFailure("\(path): \(answer)") }
+        guard let start = head.end(of: "Content-Length: ") else { throw BenchFailure("no length: \(text(head))") }
+        let length = head[start...].prefix { $0 != 13 }.reduce(0) { $0 * 10 + Int($1 &- 48) }
+        let answer = try connection.take(length)
+        guard head.contains("HTTP/1.1 200") else { throw BenchFailure("\(path): \(text(answer))") }
         return answer
     }
 
+    private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
+
     /// Sends a request; the head of its answer.
-    func begin(_ method: String, _ path: String, _ body: String? = nil, headers: String = "") throws -> String {
+    func begin(_ method: String, _ path: String, _ body: String? = nil, headers: String = "") throws -> [UInt8] {
         var text = "\(method) \(path) HTTP/1.1\r\nHost: localhost\r\n\(headers)"
         if let body { text += "Content-Type: application/json\r\nContent-Length: \(body.utf8.count)\r\n" }
         text += "\r\n" + (body ?? "")
@@ -31,34 +31,33 @@ final class Client {
     }
 
     /// Starts a command and waits for its end, as two requests.
-    func run(_ command: String) throws -> String { try output(of: start(command)) }
+    func run(_ command: String) throws { try output(of: start(command)) }
 
     /// The same as one request.
-    func runAtOnce(_ command: String) throws -> String {
+    func runAtOnce(_ command: String) throws {
         let answer = try request(
             "POST", "\(Self.base)/start", "{\"command\":\"\(command)\",\"wait_ms\":60000}")
-        guard answer.contains("\"running\":false") else { throw BenchFailure("start did not wait: \(answer)") }
-        return answer
+        guard answer.contains("\"running\":false") else { throw BenchFailure("it did not wait: \(text(answer))") }
     }
 
     /// - Parameter more: further members of the request's body.
     func start(_ command: String, more: String = "") throws -> String {
         let answer = try request("POST", "\(Self.base)/start", "{\"command\":\"\(command)\"\(more)}")
-        guard let key = answer.firstRange(of: "\"id\":\"") else { throw BenchFailure(answer) }
-        return String(answer[key.upperBound...].prefix { $0 != "\"" })
+        guard let key = answer.end(of: "\"id\":\"") else { throw BenchFailure(text(answer)) }
+        return text(Array(answer[key...].prefix(36)))
     }
 
     /// Waits for the end of a process.
-    func output(of id: String) throws -> String { try request("GET", "\(Self.base)/\(id)/output?wait=true") }
+    func output(of id: String) throws { try request("GET", "\(Self.base)/\(id)/output?wait=true") }
 
     func kill(_ id: String) throws {
-        _ = try request("POST", "\(Self.base)/\(id)/signal", "{\"signal\":\"kill\"}")
+        try request("POST", "\(Self.base)/\(id)/signal", "{\"signal\":\"kill\"}")
     }
 
     /// Begins to read the output of a process as server-sent events.
     func stream(_ id: String) throws {
-        let head = try begin("GET", "\(Self.base)/\(id)/output/stream?offset=0")
-        guard head.hasPrefix("HTTP/1.1 200") else { throw BenchFailure("stream: \(head)") }
+        let head = try begin("GET", "\(Self.base)/\(id)/output/stream?offset=0", headers: "Connection: close\r\n")
+        guard head.contains("HTTP/1.1 200") else { throw BenchFailure("stream: \(text(head))") }
     }
 
     /// Attaches to a process.
@@ -67,7 +66,7 @@ final class Client {
             "GET", "\(Self.base)/\(id)/attach?offset=0",
             headers: "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
                 + "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n")
-        guard head.hasPrefix("HTTP/1.1 101") else { throw BenchFailure("attach: \(head)") }
+        guard head.contains("HTTP/1.1 101") else { throw BenchFailure("attach: \(text(head))") }
     }
 
     /// Sends a binary message of at most 125 bytes, masked with zeros.

@@ -72,22 +72,10 @@ final class Connection {
     }
 
     /// Takes the bytes up to and with the mark.
-    func take(through mark: String) throws -> String {
-        let mark = Array(mark.utf8)
-        var from = waiting.lowerBound
+    func take(through mark: StaticString) throws -> [UInt8] {
         while true {
-            if let index = buffer[from..<waiting.upperBound].firstIndex(of: mark[mark.count - 1]) {
-                let end = index + 1
-                if end - waiting.lowerBound >= mark.count, buffer[(end - mark.count)..<end].elementsEqual(mark) {
-                    defer { waiting = end..<waiting.upperBound }
-                    return String(decoding: buffer[waiting.lowerBound..<end], as: UTF8.self)
-                }
-                from = end
-                continue
-            }
-            let seen = waiting.count
+            if let end = buffer[waiting].end(of: mark) { return try take(end) }
             guard fill() else { throw BenchFailure("the daemon closed") }
-            from = waiting.lowerBound + seen
         }
     }
 
@@ -103,7 +91,7 @@ final class Connection {
 
     /// Reads to the end.
     /// - Returns: how many bytes there were, and the last of them.
-    func drain() -> (count: Int, tail: String) {
+    func drain() -> (count: Int, tail: [UInt8]) {
         var count = waiting.count
         var tail = Array(buffer[waiting].suffix(4096))
         waiting = 0..<0
@@ -111,8 +99,38 @@ final class Connection {
             count += n
             tail = Array((tail + buffer[..<n].suffix(4096)).suffix(4096))
         }
-        return (count, String(decoding: tail, as: UTF8.self))
+        return (count, tail)
     }
+}
+
+extension Collection where Self: ContiguousBytesOfUInt8 {
+    /// How many bytes there are up to and with the mark; nil where it is not.
+    func end(of mark: StaticString) -> Int? {
+        contiguous { bytes in
+            let count = mark.utf8CodeUnitCount
+            guard let base = bytes.baseAddress, bytes.count >= count else { return nil }
+            var start = base
+            let last = base + bytes.count - count
+            while start <= last, let found = memchr(start, CInt(mark.utf8Start.pointee), last - start + 1) {
+                if memcmp(found, mark.utf8Start, count) == 0 { return UnsafeRawPointer(found) - base + count }
+                start = UnsafeRawPointer(found) + 1
+            }
+            return nil
+        }
+    }
+
+    func contains(_ mark: StaticString) -> Bool { end(of: mark) != nil }
+}
+
+/// Arrays of bytes and their slices.
+protocol ContiguousBytesOfUInt8 {
+    func contiguous<T>(_ body: (UnsafeRawBufferPointer) -> T) -> T
+}
+extension [UInt8]: ContiguousBytesOfUInt8 {
+    func contiguous<T>(_ body: (UnsafeRawBufferPointer) -> T) -> T { withUnsafeBytes(body) }
+}
+extension ArraySlice<UInt8>: ContiguousBytesOfUInt8 {
+    func contiguous<T>(_ body: (UnsafeRawBufferPointer) -> T) -> T { withUnsafeBytes(body) }
 }
 
 /// 127.0.0.1 with a port.

@@ -16,7 +16,7 @@ func capture(_ daemon: Daemon) throws -> [Row] {
             floors.append(try Bare.drain(command))
             floorCPU.append((ownCPU() - own) / 2)
             let (before, begin) = (daemon.cpu, seconds())
-            _ = try client.run(command)
+            try client.run(command)
             times.append(seconds() - begin)
             cpu.append((daemon.cpu - before) / 2)
         }
@@ -39,7 +39,7 @@ func streamed(_ daemon: Daemon) throws -> Row {
     let client = try Client(daemon.socket)
     let bytes = 60 << 20
     let id = try client.start("yes \(line) | head -c \(bytes)")
-    _ = try client.output(of: id)
+    try client.output(of: id)
     var (times, floors): ([Double], [Double]) = ([], [])
     for _ in 0..<7 {
         let reader = try Client(daemon.socket)
@@ -48,7 +48,7 @@ func streamed(_ daemon: Daemon) throws -> Row {
         let (count, tail) = reader.connection.drain()
         times.append(seconds() - begin)
         guard count > bytes, tail.contains("event: exit") else {
-            throw BenchFailure("\(count) bytes of events, which end with: \(tail.suffix(300))")
+            throw BenchFailure("\(count) bytes of events, which end with: \(String(decoding: tail.suffix(300), as: UTF8.self))")
         }
         var ends: [CInt] = [0, 0]
         guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {

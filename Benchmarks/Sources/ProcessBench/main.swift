@@ -22,7 +22,7 @@ func run(_ binary: String, _ wanted: String) throws {
         ("idle", { try idle(daemon) }),
         ("requests", { try requests(daemon, port) }),
         ("starts", { try starts(daemon) }),
-        ("concurrent", { [try concurrentStarts(daemon, connections: 16)] }),
+        ("concurrent", { try concurrentStarts(daemon, connections: 16) }),
         ("capture", { try capture(daemon) }),
         ("stream", { [try streamed(daemon)] }),
         ("line", { [try lineLatency(daemon)] }),
@@ -41,7 +41,7 @@ func run(_ binary: String, _ wanted: String) throws {
 }
 
 func show(_ row: Row) {
-    say(pad(row.name, 32) + pad(row.measured, 20) + pad(row.floor, 28) + pad(row.ratio, 8) + row.promise)
+    say(pad(row.name, 34) + pad(row.measured, 20) + pad(row.floor, 28) + pad(row.ratio, 8) + row.promise)
 }
 
 signal(SIGPIPE, SIG_IGN)
