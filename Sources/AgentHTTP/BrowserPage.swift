@@ -41,5 +41,5 @@ public struct BrowserPage: Sendable {
 
 extension HTTPRequest {
     /// The path without its query.
-    var pathOnly: Substring { (path ?? "/").prefix { $0 != "?" } }
+    var pathOnly: Substring { Substring((path ?? "/").utf8.prefix { $0 != UInt8(ascii: "?") }) }
 }

@@ -137,7 +137,7 @@ public final class HTTPService: Sendable {
 
     private func begin(_ head: HTTPRequest?, _ connection: ConnectionInfo) -> Exchange {
         // Without the query: it may carry a token.
-        let path = (head?.path ?? "").prefix { $0 != "?" }
+        let path = head?.pathOnly ?? ""
         let method = head?.method.rawValue ?? "-"
         let known = Self.knownMethods.contains(method)
         return Exchange(

@@ -60,6 +60,7 @@ extension Request {
     }
 
     private static func isJSON(_ contentType: String) -> Bool {
+        if contentType == "application/json" { return true }
         let type = contentType.prefix { $0 != ";" }
         return type.lowercased().filter { $0 != " " && $0 != "\t" } == "application/json"
     }

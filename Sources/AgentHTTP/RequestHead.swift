@@ -84,8 +84,10 @@ struct RequestHead {
     }
 
     private static func trimmed(_ text: some StringProtocol) -> String {
-        func isBlank(_ character: Character) -> Bool { character == " " || character == "\t" }
-        return String(text.drop(while: isBlank).reversed().drop(while: isBlank).reversed())
+        func isBlank(_ byte: UInt8) -> Bool { byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
+        let bytes = Substring(text).utf8.drop(while: isBlank)
+        guard let last = bytes.lastIndex(where: { !isBlank($0) }) else { return "" }
+        return String(Substring(bytes[...last]))
     }
 
     /// The target of a request line (RFC 9112 section 3.2) in origin form.

@@ -46,7 +46,7 @@ public final class AgentRoutes {
 struct RouteTable: Sendable {
     struct Entry: Sendable {
         var path: String
-        var segments: [Substring]
+        var segments: [Substring.UTF8View]
         var method: HTTPRequest.Method
         var bodyLimit: Int
         var isWebSocket: Bool
@@ -56,15 +56,15 @@ struct RouteTable: Sendable {
             isWebSocket: Bool = false
         ) {
             self.path = path
-            segments = path.split(separator: "/")
+            segments = path.utf8.split(separator: UInt8(ascii: "/"))
             self.method = method
             self.bodyLimit = bodyLimit
             self.isWebSocket = isWebSocket
         }
 
-        func matches(_ path: [Substring]) -> Bool {
+        func matches(_ path: [Substring.UTF8View]) -> Bool {
             guard path.count == segments.count else { return false }
-            return zip(segments, path).allSatisfy { $0.first == "{" || $0 == $1 }
+            return zip(segments, path).allSatisfy { $0.first == UInt8(ascii: "{") || $0.elementsEqual($1) }
         }
     }
 
@@ -95,7 +95,8 @@ struct RouteTable: Sendable {
         return entries.contains { $0.isWebSocket && $0.matches(path) }
     }
 
-    private static func segments(_ uri: String) -> [Substring] {
-        uri.prefix { $0 != "?" }.split(separator: "/")
+    // By bytes: characters take ten times as long to find.
+    private static func segments(_ uri: String) -> [Substring.UTF8View] {
+        uri.utf8.prefix { $0 != UInt8(ascii: "?") }.split(separator: UInt8(ascii: "/"))
     }
 }

@@ -48,7 +48,8 @@ func streamed(_ daemon: Daemon) throws -> Row {
         let (count, tail) = reader.connection.drain()
         times.append(seconds() - begin)
         guard count > bytes, tail.contains("event: exit") else {
-            throw BenchFailure("\(count) bytes of events, which end with: \(String(decoding: tail.suffix(300), as: UTF8.self))")
+            let end = String(decoding: tail.suffix(300), as: UTF8.self)
+            throw BenchFailure("\(count) bytes of events, which end with: \(end)")
         }
         var ends: [CInt] = [0, 0]
         guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
