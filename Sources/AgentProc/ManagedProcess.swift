@@ -189,6 +189,8 @@ final class ManagedProcess: Sendable {
         input?.shut()
         let (waiters, followers) = state.withLock { state in
             state.exit = exit
+            // The spool has it; ended processes are many.
+            if state.followers == 0 { state.recent = nil }
             state.timeoutTask?.cancel()
             state.timeoutTask = nil
             defer { state.waiters = [] }

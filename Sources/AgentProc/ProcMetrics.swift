@@ -21,7 +21,13 @@ struct ProcMetrics: Sendable {
         }
     }
 
-    func observe(running: @escaping @Sendable () -> Int, lingering: @escaping @Sendable () -> Int) {
+    func observe(
+        running: @escaping @Sendable () -> Int, lingering: @escaping @Sendable () -> Int,
+        followers: @escaping @Sendable () -> Int
+    ) {
+        registry.gauge("agent_process_followers", help: "Clients that follow the output of a process.") {
+            Double(followers())
+        }
         registry.gauge("agent_processes_running", help: "Processes that run.") { Double(running()) }
         registry.gauge("agent_processes_lingering", help: "Ended processes whose output is still held.") {
             Double(lingering())

@@ -22,6 +22,8 @@ extension ManagedProcess {
         if n == -Int(EAGAIN) { return .again }
         guard n > 0 else { return .ended }
         let bytes = UnsafeRawBufferPointer(rebasing: scratch[..<n])
+        // First, so that a follower finds in the spool what memory no longer has.
+        let goesOn = spoolBytes(bytes)
         let followers = state.withLock { state in
             state.buffer.append(bytes)
             state.recent?.append(bytes)
@@ -30,7 +32,7 @@ extension ManagedProcess {
         context.captured.increment(by: n)
         for follower in followers { follower.wake() }
         growPipe(afterReading: n)
-        return spoolBytes(bytes) ? .more : .again
+        return goesOn ? .more : .again
     }
 
     /// - Returns: false when the pipe is to be left alone for now.

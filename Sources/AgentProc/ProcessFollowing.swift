@@ -41,9 +41,12 @@ extension ManagedProcess {
         state.withLock { state in
             state.followers -= 1
             state.idleFollowers[ObjectIdentifier(follower)] = nil
-            if state.followers == 0, state.terminal == nil { state.recent = nil }
+            if state.followers == 0, state.terminal == nil || state.exit != nil { state.recent = nil }
         }
     }
+
+    /// Clients that follow the output.
+    var followers: Int { state.withLock { $0.followers } }
 
     /// Where a viewer begins that comes later: as far back as ``ProcLimits/recentBytes`` reach, at a line's beginning.
     var replayStart: Int {

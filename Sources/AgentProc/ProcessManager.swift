@@ -52,7 +52,8 @@ public final class ProcessManager: Sendable {
         oom = OOMWatch(path: configuration.memoryEvents)
         oom?.watch(reactor)
         self.metrics.observe(
-            running: { [weak self] in self?.running ?? 0 }, lingering: { [weak self] in self?.lingering ?? 0 })
+            running: { [weak self] in self?.running ?? 0 }, lingering: { [weak self] in self?.lingering ?? 0 },
+            followers: { [weak self] in self?.followers ?? 0 })
     }
 
     /// Called on the reactor's thread after each reaped child, so that orphans behind it are found.
@@ -65,6 +66,8 @@ public final class ProcessManager: Sendable {
     public var lingering: Int {
         table.withLock { Array($0.processes.values) + $0.outliving }.count { $0.isLingering }
     }
+
+    private var followers: Int { table.withLock { Array($0.processes.values) }.reduce(0) { $0 + $1.followers } }
 
     // MARK: Starting
 
@@ -104,7 +107,7 @@ public final class ProcessManager: Sendable {
 
     private func launch(_ request: StartRequest, _ chat: ChatIdentity?) async throws -> UUID {
         try table.withLock { (table) throws(ProcError) in try table.reserve() }
-        let id = UUID()
+        let id = UUID.random()
         let process: ManagedProcess
         do {
             process = try await spawn(id, request, chat)

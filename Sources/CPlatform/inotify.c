@@ -25,7 +25,7 @@ int wa_inotify_watch(int fd, const char *directory) {
 
 int wa_inotify_watch_entries(int fd, const char *directory) {
     int watch = inotify_add_watch(
-        fd, directory, IN_CREATE | IN_MOVED_TO | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR);
+        fd, directory, IN_CREATE | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR);
     return watch < 0 ? -errno : watch;
 }
 
