@@ -20,7 +20,7 @@ final class ManagerFixture: Sendable {
     private let disk = BlockingPool(threads: 1)
     private let pool = BlockingPool(threads: 2)
 
-    init(priority: ChildPriority? = nil, descriptorLimit: UInt64 = 0) throws {
+    init(priority: ChildPriority? = nil, descriptorLimit: UInt64 = 0, spools: Bool = true) throws {
         directory = try TemporaryDirectory()
         reactor = try Reactor()
         _ = reactor.start()
@@ -31,7 +31,7 @@ final class ManagerFixture: Sendable {
                 paths: paths, clock: AgentClock(clock, wallSeconds: { 1_700_000_000 })),
             launcher: try Launcher(priority: priority, descriptorLimit: descriptorLimit), reactor: reactor, pool: pool,
             executor: EventLoopTaskExecutor(group.next()),
-            spools: try SpoolStore(directory: "\(path)/spool", disk: disk), metrics: metrics,
+            spools: spools ? try SpoolStore(directory: "\(path)/spool", disk: disk) : nil, metrics: metrics,
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
