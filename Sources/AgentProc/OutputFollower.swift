@@ -37,8 +37,11 @@ final class OutputFollower: Sendable {
 
     /// Ends the waiting of ``next(from:)``, now and later.
     func stop() {
-        signals.update { $0.isStopped = true }
-        process.remove(self)
+        let isFirst = signals.update { signals in
+            defer { signals.isStopped = true }
+            return !signals.isStopped
+        }
+        if isFirst { process.remove(self) }
     }
 
     /// There is more to read, or the process has ended.

@@ -40,6 +40,7 @@ extension ManagedProcess {
     func remove(_ follower: OutputFollower) {
         state.withLock { state in
             state.followers -= 1
+            // One that is about to look is woken at the end at the latest.
             state.idleFollowers[ObjectIdentifier(follower)] = nil
             if state.followers == 0, state.terminal == nil || state.exit != nil { state.recent = nil }
         }

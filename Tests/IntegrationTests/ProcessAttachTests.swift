@@ -95,8 +95,10 @@ import Testing
         _ = try socket?.output { $0 == "up\n" }
         for _ in 0..<4 { try socket?.send(binary: Data(count: 60_000)) }
         socket = nil
-        try await eventually("only this connection is open") {
-            try connection.request("GET", "/debug/prometheus").text.contains("agent_http_open_connections 1\n")
+        try await eventually("nobody follows") {
+            let metrics = try connection.request("GET", "/debug/prometheus").text
+            return metrics.contains("agent_process_followers 0\n")
+                && metrics.contains("agent_http_open_connections 1\n")
         }
         // The pipe is usable again for the next.
         #expect(try attach(daemon, id).next().json["attached"] as? NSDictionary == ["offset": 0, "stdin": true])

@@ -189,7 +189,8 @@ import Testing
         _ = try EventStream(try daemon.connect(), path(id)).next()
         try await eventually("only this connection is open") {
             let metrics = try connection.request("GET", "/debug/prometheus").text
-            return metrics.contains("agent_http_open_connections 1\n")
+            return metrics.contains("agent_process_followers 0\n")
+                && metrics.contains("agent_http_open_connections 1\n")
         }
         #expect(try connection.signal(id, "kill").status == 200)
     }
