@@ -113,6 +113,7 @@ public final class HTTPServer: Service {
         ServerBootstrap(group: group)
             .serverChannelOption(.backlog, value: 256)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+            .serverChannelOption(.maxMessagesPerRead, value: 1)
             .serverChannelInitializer { [connections, service, logger] channel in
                 channel.eventLoop.makeCompletedFuture {
                     let gate = AcceptGate(pauses: service.acceptPauses, logger: logger)

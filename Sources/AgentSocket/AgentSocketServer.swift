@@ -106,6 +106,8 @@ public final class AgentSocketServer: Service {
         // Listener and connections on one loop: most clients connect for a single call, and between two loops NIO hands
         // each new connection over three times.
         let server = try await ServerBootstrap(group: group.next())
+            // One connection, one request: trying for a second would mostly find nothing.
+            .serverChannelOption(.maxMessagesPerRead, value: 1)
             .childChannelOption(.maxMessagesPerRead, value: 1)
             .childChannelOption(
                 .writeBufferWaterMark,
