@@ -147,8 +147,8 @@ struct SessionProcesses: Sendable {
     }
 }
 
-/// The signals that the process API sends.
-enum SignalName {
+/// The names of signals in the process API.
+public enum SignalName {
     private static let numbers: [String: CInt] = [
         "kill": SIGKILL, "terminate": SIGTERM, "SIGHUP": SIGHUP, "SIGINT": SIGINT, "SIGQUIT": SIGQUIT,
         "SIGUSR1": SIGUSR1, "SIGUSR2": SIGUSR2, "SIGCONT": SIGCONT, "SIGSTOP": SIGSTOP,
@@ -163,11 +163,17 @@ enum SignalName {
         SIGSYS: "SIGSYS", 16: "SIGSTKFLT",
     ]
 
+    /// The names that the API takes.
+    public static var accepted: [String] { numbers.sorted { $0.value < $1.value }.map(\.key) }
+
     /// The number of a name that the API takes.
-    static func number(_ name: String) -> CInt? { numbers[name] }
+    public static func number(_ name: String) -> CInt? { numbers[name] }
+
+    /// The number behind the name of a signal that ended a process; nil for what is no such name.
+    public static func number(ofEnd name: String) -> CInt? { (1..<65).first { Self.name($0) == name } }
 
     /// The name of a signal that ended a process; real-time signals as `SIGRTMIN+N`.
-    static func name(_ number: CInt) -> String {
+    public static func name(_ number: CInt) -> String {
         if let name = names[number] { return name }
         // Linux numbers them from 34, since the C library keeps two for itself.
         return number == 34 ? "SIGRTMIN" : number > 34 ? "SIGRTMIN+\(number - 34)" : "signal \(number)"

@@ -15,14 +15,6 @@ struct DesktopCommand: ParsableCommand {
         subcommands: [DesktopStartCommand.self, DesktopScreenshotCommand.self, DesktopViewCommand.self])
 }
 
-/// How the desktop's commands find the agent.
-struct DesktopAgentOptions: ParsableArguments {
-    @Option(help: "Unix socket of the HTTP API. [WORKSPACE_AGENT_HTTP_SOCKET]")
-    var httpSocket: String?
-
-    var client: LocalClient { LocalClient(socket: LocalSocket.http(httpSocket, ProcessEnvironment.current)) }
-}
-
 /// `workspace-agent desktop start`.
 struct DesktopStartCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -32,7 +24,7 @@ struct DesktopStartCommand: ParsableCommand {
               workspace-agent desktop start
             """)
 
-    @OptionGroup var agent: DesktopAgentOptions
+    @OptionGroup var agent: HTTPAgentOptions
 
     private struct Status: Decodable {
         var width: Int?
@@ -66,7 +58,7 @@ struct DesktopScreenshotCommand: ParsableCommand {
               workspace-agent desktop screenshot desktop.png
             """)
 
-    @OptionGroup var agent: DesktopAgentOptions
+    @OptionGroup var agent: HTTPAgentOptions
 
     @Option(help: "Width of the picture; needs --height too. [WORKSPACE_AGENT_SCREENSHOT_WIDTH]")
     var width: Int?
@@ -125,7 +117,7 @@ struct DesktopViewCommand: ParsableCommand {
               workspace-agent desktop view
             """)
 
-    @OptionGroup var agent: DesktopAgentOptions
+    @OptionGroup var agent: HTTPAgentOptions
 
     @Option(
         help:
@@ -155,21 +147,10 @@ struct DesktopViewCommand: ParsableCommand {
         }
         let tokenFile = given(httpTokenFile, "WORKSPACE_AGENT_HTTP_TOKEN_FILE") ?? client.tokenFile
         let token = (try? HTTPToken.read(tokenFile))?.token.token.reveal()
-        let url = "http://\(address)\(ViewerFiles.path)\(token.map { "?token=\(Self.escaped($0))" } ?? "")"
+        let url = "http://\(address)\(ViewerFiles.path)\(token.map { "?token=\(LocalClient.escaped($0))" } ?? "")"
         print(url)
         fflush(wa_stdout())
         if !noOpen { open(url, environment) }
-    }
-
-    private static func escaped(_ token: String) -> String {
-        token.utf8.map { byte in
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
-                String(UnicodeScalar(byte))
-            default: "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
-            }
-        }.joined()
     }
 
     /// Where a person sits in front of it; a failure is no harm, the address is printed.

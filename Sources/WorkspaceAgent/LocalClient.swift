@@ -10,23 +10,42 @@ struct LocalClient {
     struct Answer {
         var status: Int
         var body: [UInt8]
+        /// Names in lower case.
+        var headers: [String: String] = [:]
     }
 
     /// - Parameters:
     ///   - json: the body.
+    ///   - headers: further ones.
     ///   - allowing: statuses beside 200 that are no failure.
+    ///   - limit: of each wait for the agent; nil waits as long as it takes.
     /// - Throws: ``CommandFailure`` with one line that says what is wrong.
-    func request(_ method: String, _ path: String, _ json: String? = nil, allowing: Set<Int> = []) throws -> Answer {
-        let descriptor = try connect()
-        defer { close(descriptor) }
-        var head = "\(method) \(path) HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-        if let json { head += "Content-Type: application/json\r\nContent-Length: \(json.utf8.count)\r\n" }
-        try send(descriptor, Array("\(head)\r\n\(json ?? "")".utf8))
-        let answer = try parse(readAll(descriptor))
-        guard answer.status == 200 || allowing.contains(answer.status) else {
-            throw CommandFailure(message: "the agent at \(socket) refused: \(problem(answer))")
-        }
+    func request(
+        _ method: String, _ path: String, _ json: String? = nil, headers: [String: String] = [:],
+        allowing: Set<Int> = [], limit: Duration? = nil
+    ) throws -> Answer {
+        let response = try open(method, path, json, headers: headers, limit: limit)
+        let answer = Answer(status: response.status, body: try response.rest(), headers: response.headers)
+        guard answer.status == 200 || allowing.contains(answer.status) else { throw refusal(answer) }
         return answer
+    }
+
+    /// Sends a request; the body of its answer is still to be read.
+    func open(
+        _ method: String, _ path: String, _ json: String? = nil, headers: [String: String] = [:],
+        limit: Duration? = nil
+    ) throws -> LocalResponse {
+        let connection = try LocalConnection(socket, limit: limit)
+        var head = "\(method) \(path) HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        for (name, value) in headers { head += "\(name): \(value)\r\n" }
+        if let json { head += "Content-Type: application/json\r\nContent-Length: \(json.utf8.count)\r\n" }
+        try connection.send(Array("\(head)\r\n\(json ?? "")".utf8))
+        return try LocalResponse(connection)
+    }
+
+    /// The failure that the agent refused a request.
+    func refusal(_ answer: Answer) -> CommandFailure {
+        CommandFailure(message: "the agent at \(socket) refused: \(problem(answer))")
     }
 
     /// What an error answer says.
@@ -41,6 +60,18 @@ struct LocalClient {
         return body.detail.map { "\(body.message) \($0)" } ?? body.message
     }
 
+    /// As part of a URL.
+    static func escaped(_ text: String) -> String {
+        text.utf8.map { byte in
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
+                String(UnicodeScalar(byte))
+            default: "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
+            }
+        }.joined()
+    }
+
     /// Where the agent leaves its token when it makes one.
     var tokenFile: String {
         "\(socket.hasSuffix(".sock") ? String(socket.dropLast(".sock".count)) : socket).token"
@@ -49,9 +80,8 @@ struct LocalClient {
     /// The TCP address on which the agent that serves the socket serves HTTP, loopback first; nil when there is
     /// none. It is its process that is looked at: an address of another daemon will not do.
     func tcpAddress() throws -> String? {
-        let descriptor = try connect()
-        defer { close(descriptor) }
-        guard let agent = PeerCredentials.of(descriptor) else { return nil }
+        let connection = try LocalConnection(socket)
+        guard let agent = PeerCredentials.of(connection.descriptor) else { return nil }
         return try TCPListeners.of(agent.pid).sorted { $0.isLoopback && !$1.isLoopback }.map(\.address).first(
             where: servesHTTP)
     }
@@ -63,48 +93,10 @@ struct LocalClient {
         }
         let host = String(address[..<colon]).filter { $0 != "[" && $0 != "]" }
         guard let descriptor = TCPListeners.connect(host, port) else { return false }
-        defer { close(descriptor) }
+        let connection = LocalConnection(address, descriptor)
         let request = "GET /healthz HTTP/1.1\r\nHost: \(address)\r\nConnection: close\r\n\r\n"
-        guard (try? send(descriptor, Array(request.utf8))) != nil,
-            let answer = try? String(decoding: readAll(descriptor), as: UTF8.self)
-        else { return false }
-        return answer.hasPrefix("HTTP/1.1 200")
-    }
-
-    private func connect() throws -> CInt { try LocalSocket.connect(socket) }
-
-    private func send(_ descriptor: CInt, _ bytes: [UInt8]) throws {
-        var rest = bytes[...]
-        while !rest.isEmpty {
-            let count = rest.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
-            guard count > 0 else {
-                throw CommandFailure(message: "cannot write to the agent at \(socket): \(errnoText(errno))")
-            }
-            rest = rest.dropFirst(count)
-        }
-    }
-
-    private func readAll(_ descriptor: CInt) throws -> [UInt8] {
-        var bytes: [UInt8] = []
-        var area = [UInt8](repeating: 0, count: 64 << 10)
-        while bytes.count < 256 << 20 {
-            let count = wa_read(descriptor, &area, area.count)
-            guard count >= 0 else {
-                throw CommandFailure(message: "cannot read from the agent at \(socket): \(errnoText(Int32(-count)))")
-            }
-            if count == 0 { break }
-            bytes += area.prefix(count)
-        }
-        return bytes
-    }
-
-    /// The answer has a Content-Length and closes the connection, so its body is what follows the head.
-    private func parse(_ bytes: [UInt8]) throws -> Answer {
-        let end: [UInt8] = [13, 10, 13, 10]
-        let border = bytes.indices.first { bytes[$0...].starts(with: end) }
-        guard let border else { throw CommandFailure(message: "the agent at \(socket) gave no answer") }
-        let words = String(decoding: bytes[..<border], as: UTF8.self).split(separator: " ", maxSplits: 2)
-        return Answer(status: words.count > 1 ? Int(words[1]) ?? 0 : 0, body: Array(bytes[(border + 4)...]))
+        guard (try? connection.send(Array(request.utf8))) != nil else { return false }
+        return (try? LocalResponse(connection))?.status == 200
     }
 }
 

@@ -1,5 +1,6 @@
 import AgentCore
 import AgentSocket
+import ArgumentParser
 import Glibc
 
 /// Where a command finds the daemon's sockets: as named by flag or variable, else in the default place, else those
@@ -27,7 +28,7 @@ enum LocalSocket {
         } catch {
             throw CommandFailure(
                 message: "cannot reach the agent at \(error); "
-                    + "check that it runs and that --http-socket names its socket")
+                    + "check that it runs and that --http-socket names its socket", isLost: true)
         }
     }
 
@@ -44,4 +45,12 @@ enum LocalSocket {
         close(descriptor)
         return true
     }
+}
+
+/// How commands that use the HTTP API find the agent.
+struct HTTPAgentOptions: ParsableArguments {
+    @Option(help: "Unix socket of the HTTP API. [WORKSPACE_AGENT_HTTP_SOCKET]", completion: .file())
+    var httpSocket: String?
+
+    var client: LocalClient { LocalClient(socket: LocalSocket.http(httpSocket, ProcessEnvironment.current)) }
 }

@@ -16,8 +16,9 @@ struct WorkspaceAgent: ParsableCommand {
             """,
         version: "workspace-agent \(BuildInfo.version)",
         subcommands: [
-            AgentCommand.self, DevCommand.self, ExpCommand.self, SyncCommand.self, GitSSHCommand.self,
-            GitAskpassCommand.self, GitCommands.self, DesktopCommand.self, VersionCommand.self,
+            AgentCommand.self, DevCommand.self, ExpCommand.self, SyncCommand.self, ProcCommand.self, GitSSHCommand.self,
+            GitAskpassCommand.self, GitCommands.self, DesktopCommand.self,
+            CompletionCommand.self, VersionCommand.self,
         ])
 
     static func main() {
@@ -73,6 +74,8 @@ struct WorkspaceAgent: ParsableCommand {
 struct CommandFailure: Error {
     var message: String
     var code: Int32 = 1
+    /// Whether it is the connection to the agent that failed: another try may succeed.
+    var isLost = false
 }
 
 /// What this build is.

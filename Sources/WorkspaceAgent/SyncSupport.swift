@@ -149,8 +149,10 @@ enum SyncFormat: String, ExpressibleByArgument, CaseIterable {
 /// A duration as Go's flags take it: `5m`, `1h30m`, `1.5s`, `250ms`.
 struct SyncDuration: ExpressibleByArgument {
     let value: Duration
+    /// As it was typed.
+    let text: String
 
-    init(_ value: Duration) { self.value = value }
+    init(_ value: Duration) { (self.value, text) = (value, "\(value)") }
 
     init?(argument: String) {
         let units: [String: Double] = ["ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9]
@@ -167,6 +169,7 @@ struct SyncDuration: ExpressibleByArgument {
         // Past this the timer's arithmetic would overflow; no script waits 100 years.
         guard nanoseconds > 0, nanoseconds < 100 * 365 * 86_400e9 else { return nil }
         value = .nanoseconds(Int64(nanoseconds))
+        text = argument
     }
 
     var defaultValueDescription: String { "5m" }
