@@ -105,7 +105,7 @@ final class ProcSession {
 
     /// Passes everything on until the process has ended and its output is written.
     private func serve(_ socket: LocalWebSocket) throws -> ProcessState {
-        try input.resend(to: socket)
+        try input.resend(to: socket, isPty: isPty)
         while true {
             while output.isEmpty, ended == nil, let message = try socket.next(waiting: false) {
                 try take(message, socket)
@@ -262,8 +262,9 @@ struct ProcInput {
     }
 
     /// Sends over a new connection what a broken one had not taken.
-    mutating func resend(to socket: LocalWebSocket) throws {
+    /// - Parameter isPty: a terminal's end of input is a key, which is not pressed again.
+    mutating func resend(to socket: LocalWebSocket, isPty: Bool) throws {
         if !unsent.isEmpty { try send(unsent, to: socket) }
-        if isEnded { try socket.send(#"{"eof":true}"#) }
+        if isEnded, !isPty { try socket.send(#"{"eof":true}"#) }
     }
 }

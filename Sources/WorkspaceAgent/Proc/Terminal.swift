@@ -86,7 +86,6 @@ struct ScreenModes {
 
     /// What turns them off, colours too.
     var undoing: String {
-        // Leaving the alternate screen comes last: the rest is for it.
         let modes = on.sorted { a, b in a < b }.map { "\u{1B}[?\($0)l" }.joined()
         return "\u{1B}[0m\(isCursorHidden ? "\u{1B}[?25h" : "")\(modes)"
     }
