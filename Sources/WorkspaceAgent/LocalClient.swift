@@ -51,13 +51,16 @@ struct LocalClient {
     /// What an error answer says.
     func problem(_ answer: Answer) -> String {
         struct Body: Decodable {
+            struct Validation: Decodable { var detail: String }
             var message: String
             var detail: String?
+            var validations: [Validation]?
         }
         guard let body = try? JSONDecoder().decode(Body.self, from: Data(answer.body)) else {
             return "status \(answer.status)"
         }
-        return body.detail.map { "\(body.message) \($0)" } ?? body.message
+        let details = [body.detail].compactMap { $0 } + (body.validations ?? []).map(\.detail)
+        return ([body.message] + details).joined(separator: " ")
     }
 
     /// As part of a URL.

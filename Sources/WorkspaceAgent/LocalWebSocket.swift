@@ -7,6 +7,7 @@ import Glibc
 final class LocalWebSocket {
     enum Message {
         case text(String)
+        /// Bytes, maybe a part of a message: they are passed on as they come.
         case binary([UInt8])
         /// The agent closed; 1005 when it gave no code.
         case close(code: Int, reason: String)
@@ -16,6 +17,8 @@ final class LocalWebSocket {
     let response: LocalResponse
     private let connection: LocalConnection
     private var unsent: [UInt8] = []
+    /// Bytes of a binary message that are still to come.
+    private var binaryLeft = 0
 
     /// - Throws: ``CommandFailure``; ``Refusal`` for another answer than a WebSocket.
     ///
@@ -45,15 +48,18 @@ final class LocalWebSocket {
     /// Whether the agent has not taken all that was sent.
     var hasUnsent: Bool { !unsent.isEmpty }
 
-    /// The next message that came whole. Without waiting nil when there is none.
+    /// The next message, a text only when it came whole. Without waiting nil when there is none.
     /// - Throws: ``CommandFailure`` when the connection broke.
     func next(waiting: Bool = true) throws -> Message? {
         try flush()
         while true {
-            if let (opcode, payload) = try frame() {
+            if binaryLeft > 0, !connection.unread.isEmpty {
+                let bytes = try connection.take(min(binaryLeft, connection.unread.count))
+                binaryLeft -= bytes.count
+                return .binary(bytes)
+            } else if binaryLeft == 0, let (opcode, payload) = try frame() {
+                // The agent never cuts a text in pieces.
                 switch opcode {
-                // The agent never cuts a text in pieces; of bytes one piece is as good as all.
-                case 0, 2: return .binary(payload)
                 case 1: return .text(String(decoding: payload, as: UTF8.self))
                 case 8:
                     let code = payload.count < 2 ? 1005 : Int(payload[0]) << 8 | Int(payload[1])
@@ -95,7 +101,7 @@ final class LocalWebSocket {
         try flush()
     }
 
-    /// The next frame that came whole.
+    /// The next frame that came whole; one with bytes as soon as its head came, without them.
     private func frame() throws -> (opcode: UInt8, payload: [UInt8])? {
         let unread = connection.unread
         guard unread.count >= 2 else { return nil }
@@ -111,8 +117,14 @@ final class LocalWebSocket {
         head = Array(head[2..<border])
         count = border == 2 ? short : head.reduce(0) { ($0 & 0xFF_FFFF_FFFF) << 8 | Int($1) }
         guard count <= 64 << 20 else { throw connection.lost("it sent a message of \(count) bytes") }
+        let opcode = unread[unread.startIndex] & 0x0F
+        if [0, 2].contains(opcode) {
+            connection.drop(border)
+            binaryLeft = count
+            return (opcode, [])
+        }
         guard unread.count >= border + count else { return nil }
         defer { connection.drop(border + count) }
-        return (unread[unread.startIndex] & 0x0F, Array(unread.dropFirst(border).prefix(count)))
+        return (opcode, Array(unread.dropFirst(border).prefix(count)))
     }
 }

@@ -121,16 +121,20 @@ struct Reconnection {
     static let limit = Duration.seconds(5)
 
     let id: String
-    private(set) var instance: String?
+    /// Where the agent is.
+    let socket: String
+    private var instance: String?
     private var since: ContinuousClock.Instant?
 
-    init(id: String, instance: String? = nil) { (self.id, self.instance) = (id, instance) }
+    /// - Parameter instance: the start of the daemon that has the process, where that is known.
+    init(_ client: ProcClient, id: String, instance: String? = nil) {
+        (self.id, self.instance, socket) = (id, instance, client.http.socket)
+    }
 
     /// Notes that the agent answered.
     /// - Throws: ``CommandFailure`` when it is not the one that had the process.
     mutating func reached(_ status: Int, _ instance: String?) throws {
-        // A proxy or an agent that is shutting down.
-        if [502, 503].contains(status) { throw CommandFailure(message: "the agent is shutting down", isLost: true) }
+        if status == 503 { throw CommandFailure(message: "the agent at \(socket) is shutting down", isLost: true) }
         if let known = self.instance, let instance, known != instance {
             throw CommandFailure(message: "the agent was restarted; process \(id) is gone with it")
         }
@@ -148,8 +152,8 @@ struct Reconnection {
         since = begin
         guard begin.duration(to: now) < Self.limit else {
             throw CommandFailure(
-                message: "\(failure.message); it has not come back within \(Self.limit.components.seconds) s, "
-                    + "and process \(id) has probably ended with it")
+                message: "lost the agent at \(socket), which has not come back within "
+                    + "\(Self.limit.components.seconds) s; process \(id) has probably ended with it")
         }
         try pause(.milliseconds(100))
     }

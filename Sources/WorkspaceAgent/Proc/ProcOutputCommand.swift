@@ -71,7 +71,7 @@ struct ProcOutputCommand: ParsableCommand {
     }
 
     private static func follow(_ client: ProcClient, _ id: String) throws {
-        var reconnection = Reconnection(id: id)
+        var reconnection = Reconnection(client, id: id)
         var output = StandardOutput()
         var offset = 0
         try reconnection.attempt { reconnection in

@@ -55,7 +55,7 @@ final class ProcSession {
         signals: CaughtSignals
     ) {
         (self.client, self.id, self.role, self.offset, self.signals) = (client, id, role, offset, signals)
-        reconnection = Reconnection(id: id, instance: instance)
+        reconnection = Reconnection(client, id: id, instance: instance)
         input = ProcInput(isOpen: takesInput)
         wa_ignore_sigpipe()
     }

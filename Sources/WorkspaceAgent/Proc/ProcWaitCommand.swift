@@ -121,13 +121,16 @@ struct ProcWaitCommand: ParsableCommand {
     /// Asks as often as it takes: the agent answers after five minutes at the latest.
     private func ask(_ client: ProcClient, _ id: String) throws -> LocalClient.Answer {
         let end = timeout.map { ContinuousClock.now + $0.value }
-        var reconnection = Reconnection(id: id)
+        var reconnection = Reconnection(client, id: id)
+        // The first look does not wait: it learns which start of the daemon has the process.
+        var most: Int64 = 0
         return try reconnection.attempt { reconnection in
             while true {
                 let left = end.map { max(0, SyncDuration(ContinuousClock.now.duration(to: $0)).milliseconds) }
-                let path = "\(ProcClient.route)/\(id)/wait?\(what.query)&timeout_ms=\(min(300_000, left ?? 300_000))"
+                let path = "\(ProcClient.route)/\(id)/wait?\(what.query)&timeout_ms=\(min(most, left ?? most))"
                 let answer = try client.http.request("GET", path, allowing: Set(400...599))
                 try reconnection.reached(answer.status, answer.instance)
+                most = 300_000
                 if answer.status == 400 {
                     throw CommandFailure(message: "--for: \(client.http.problem(answer))", code: 2)
                 }
