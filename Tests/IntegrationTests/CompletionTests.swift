@@ -83,10 +83,10 @@ import Testing
         try await screen.shows("proc signal")
         try screen.type("\(id.prefix(13))", "Tab")
         try await screen.shows(id)
-        try screen.type("SIGUSR", "Tab")
-        try await screen.shows("SIGUSR")
-        try screen.type("1", "Enter")
-        try await screen.shows("Signal \"SIGUSR1\" sent to process \"\(id)\"")
+        try screen.type("SIGCO", "Tab")
+        try await screen.shows("SIGCONT")
+        try screen.type("", "Enter")
+        try await screen.shows("Signal \"SIGCONT\" sent to process \"\(id)\"")
         if shell != "bash" {
             // With what it runs beside it.
             let other = try connection.start("sleep 1000; echo 'a:b\\c'")

@@ -8,7 +8,8 @@ import Testing
 @Suite struct ProcCommandUnitTests {
     @Test func tablesFitTheTerminal() {
         let rows = [["ID", "COMMAND"], ["1f3b", "echo 好好好"], ["2", "e\u{301}e\u{301} and more"]]
-        #expect(TextTable.lines(rows, width: nil) == ["ID    COMMAND", "1f3b  echo 好好好", "2     e\u{301}e\u{301} and more"])
+        let whole = ["ID    COMMAND", "1f3b  echo 好好好", "2     e\u{301}e\u{301} and more"]
+        #expect(TextTable.lines(rows, width: nil) == whole)
         for width in 0...20 {
             for line in TextTable.lines(rows, width: width) { #expect(TextTable.columns(of: line) <= width, "\(line)") }
         }
@@ -19,7 +20,8 @@ import Testing
     }
 
     @Test func controlCharactersAreShownAsSigns() {
-        #expect(TextTable.harmless("a\u{1B}[31mb\u{7F}\tc\nd\u{9B}e\u{202E}f 好é") == "a␛[31mb\u{FFFD} c d\u{FFFD}e\u{FFFD}f 好é")
+        let harmless = TextTable.harmless("a\u{1B}[31mb\u{7F}\tc\nd\u{9B}e\u{202E}f 好é")
+        #expect(harmless == "a␛[31mb\u{FFFD} c d\u{FFFD}e\u{FFFD}f 好é")
     }
 
     @Test func idsAreAsLongAsTheyMustBe() {
@@ -29,16 +31,21 @@ import Testing
         #expect(ProcListCommand.shortID(["same", "same"]) == 36)
     }
 
-    @Test(arguments: [(-5, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (86399, "23h"), (172_800, "2d")])
+    @Test(arguments: [
+        (-5, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (86399, "23h"), (172_800, "2d"),
+    ])
     func ages(seconds: Int, text: String) { #expect(ProcListCommand.age(seconds) == text) }
 
-    @Test(arguments: [
+    private static let names: [(String, String?)] = [
         ("kill", "kill"), ("KILL", "kill"), ("sigkill", "kill"), ("9", "kill"), ("term", "terminate"),
         ("Terminate", "terminate"), ("SIGTERM", "terminate"), ("15", "terminate"), ("int", "SIGINT"), ("2", "SIGINT"),
         ("usr1", "SIGUSR1"), ("SIGSTOP", "SIGSTOP"), ("19", "SIGSTOP"), ("sigsegv", nil), ("11", nil), ("", nil),
         ("sig", nil), ("0", nil),
-    ] as [(String, String?)])
-    func signalNames(typed: String, name: String?) { #expect(ProcSignalCommand.name(typed) == name) }
+    ]
+
+    @Test(arguments: names) func signalNames(typed: String, name: String?) {
+        #expect(ProcSignalCommand.name(typed) == name)
+    }
 
     @Test func exitCodesAreThoseOfShells() {
         #expect(ProcessState(running: false, exit_code: 3).shellCode == 3)
@@ -46,7 +53,8 @@ import Testing
         #expect(ProcessState(running: false, exit_code: -1, signal: "SIGRTMIN+2").shellCode == 128 + 36)
         #expect(ProcessState(running: false, exit_code: 3).status == "exited 3")
         #expect(ProcessState(running: false, exit_code: -1, signal: "SIGINT").status == "killed SIGINT")
-        #expect(ProcessState(running: false, exit_code: -1, signal: "SIGTERM", reason: "timeout").status == "timeout")
+        let late = ProcessState(running: false, exit_code: -1, signal: "SIGTERM", reason: "timeout")
+        #expect(late.status == "timeout" && late.shellCode == 143)
         #expect(ProcessState(running: true).status == "running")
     }
 
@@ -94,7 +102,8 @@ import Testing
         }
         let none = "\u{1B}[0m"
         #expect(undoing("plain \u{1B}[31mred\u{1B}[?12h") == none)
-        #expect(undoing("\u{1B}[?1049h\u{1B}[?25lx\u{1B}[?1000;1006hy") == "\(none)\u{1B}[?25h\u{1B}[?1000l\u{1B}[?1006l\u{1B}[?1049l")
+        let drawn = undoing("\u{1B}[?1049h\u{1B}[?25lx\u{1B}[?1000;1006hy")
+        #expect(drawn == "\(none)\u{1B}[?25h\u{1B}[?1000l\u{1B}[?1006l\u{1B}[?1049l")
         #expect(undoing("\u{1B}[?1049h\u{1B}[?25lx\u{1B}[?1049l\u{1B}[?25h") == none)
         // Broken sequences, and one in every place where output may be cut.
         #expect(undoing("\u{1B}[?1049\u{1B}[?h\u{1B}?1049h[?1049h") == none)

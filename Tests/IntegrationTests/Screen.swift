@@ -27,7 +27,7 @@ final class Screen {
         let screen = try Screen(
             ["bash", "--norc", "--noprofile"], environment: ["WORKSPACE_AGENT_HTTP_SOCKET": daemon.socket],
             columns: columns, rows: rows)
-        try await screen.shows("$")
+        try await screen.showsPrompt()
         return screen
     }
 
@@ -60,6 +60,11 @@ final class Screen {
     /// Waits until the screen shows a text.
     func shows(_ text: String, _ location: SourceLocation = #_sourceLocation) async throws {
         try await shows(where: text, location) { $0.contains(text) }
+    }
+
+    /// Waits for the shell's prompt. What is typed before the end of a program would be for that.
+    func showsPrompt(_ location: SourceLocation = #_sourceLocation) async throws {
+        try await shows(where: "prompt", location) { $0.hasSuffix("\n$") }
     }
 
     func shows(

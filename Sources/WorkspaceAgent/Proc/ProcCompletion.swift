@@ -46,8 +46,8 @@ struct CompletionCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "completion", abstract: "Print what makes a shell complete this command line.",
         discussion: """
-            bash: put  source <(workspace-agent completion bash)  into ~/.bashrc. zsh: write the output to a file
-            named _workspace-agent in a directory of $fpath. fish: write it to
+            bash: put  source <(workspace-agent completion bash)  into ~/.bashrc. zsh: write the output to a file \
+            named _workspace-agent in a directory of $fpath. fish: write it to \
             ~/.config/fish/completions/workspace-agent.fish.
 
             Example:

@@ -7,7 +7,7 @@ struct ProcOutputCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "output", abstract: "Print what a process has written.",
         discussion: """
-            Its first and last 16 KiB with long lines cut, --raw all of it, --follow all of it and what comes, until
+            Its first and last 16 KiB with long lines cut, --raw all of it, --follow all of it and what comes, until \
             it ends. --output json prints the answer of the process API; it changes nothing about --raw and --follow.
 
             Example:
@@ -81,7 +81,7 @@ struct ProcOutputCommand: ParsableCommand {
             guard response.status == 200 else {
                 throw client.http.refusal(.init(status: response.status, body: try response.rest()))
             }
-            var events = EventStream(response)
+            var events = ServerSentEvents(response)
             while let event = try events.next() {
                 if event.name == "exit" { return }
                 guard let chunk = try? JSONDecoder().decode(Chunk.self, from: Data(event.data)) else { continue }

@@ -7,10 +7,10 @@ struct ProcRunCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "run", abstract: "Run a command as the agent's child, with its output, input and exit code here.",
         discussion: """
-            The command runs without a shell, in this working directory, with the agent's environment and not with
-            the one here. Its standard output and standard error come in one stream, on standard output. It gets
-            standard input unless that is a terminal; with --pty it has a terminal of its own and gets every key.
-            Ctrl-C interrupts it, a second one kills it. The exit code is its own, or 128 and the number of the
+            The command runs without a shell, in this working directory, with the agent's environment and not with \
+            the one here. Its standard output and standard error come in one stream, on standard output. It gets \
+            standard input unless that is a terminal; with --pty it has a terminal of its own and gets every key. \
+            Ctrl-C interrupts it, a second one kills it. The exit code is its own, or 128 and the number of the \
             signal that ended it.
 
             Example:
@@ -73,8 +73,8 @@ struct ProcAttachCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "attach", abstract: "Connect to a running process as proc run does.",
         discussion: """
-            Shows the last of its output and all that follows, gives it standard input where it takes any, and ends
-            with its exit code. Ctrl-C goes to the process; ended by another signal, this command leaves the process
+            Shows the last of its output and all that follows, gives it standard input where it takes any, and ends \
+            with its exit code. Ctrl-C goes to the process; ended by another signal, this command leaves the process \
             running. In a process with a terminal, Ctrl-P Ctrl-Q leaves it.
 
             Example:

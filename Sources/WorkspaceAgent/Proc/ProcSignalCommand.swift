@@ -6,7 +6,7 @@ struct ProcSignalCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "signal", abstract: "Send a signal to a process and all that it started.",
         discussion: """
-            SIG is terminate, kill, or the name of one of SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT and
+            SIG is terminate, kill, or the name of one of SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT and \
             SIGSTOP, in any case and with or without SIG, or its number.
 
             Example:

@@ -61,13 +61,13 @@ struct ProcWaitCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "wait", abstract: "Wait for something that a process does.",
         discussion: """
-            Until it ends, until a line of its output matches a regular expression, until it or what it started
-            listens on a TCP port, or until a file exists. Exits with 0 then, and with 1 when the process ends
-            before or the time is over. Prints the line that matches, or how the process ended. --output json
+            Until it ends, until a line of its output matches a regular expression, until it or what it started \
+            listens on a TCP port, or until a file exists. Exits with 0 then, and with 1 when the process ends \
+            before or the time is over. Prints the line that matches, or how the process ended. --output json \
             prints the answer of the process API.
 
             Example:
-              workspace-agent proc wait 1f3b --for output:'listening on .*' --timeout 30s
+              workspace-agent proc wait 1f3b --for output:listening --timeout 30s
             """)
 
     @OptionGroup var agent: HTTPAgentOptions

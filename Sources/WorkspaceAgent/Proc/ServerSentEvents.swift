@@ -1,5 +1,5 @@
 /// Server-sent events of an answer.
-struct EventStream {
+struct ServerSentEvents {
     struct Event {
         var name: String
         var data: [UInt8]
