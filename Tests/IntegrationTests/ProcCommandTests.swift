@@ -221,6 +221,24 @@ import Testing
         #expect(result.output == "one\ntwo go\n0\n", "\(result.errors)")
     }
 
+    /// More than the agent keeps, of a process that never waits for us.
+    @Test func missingOutputIsSaid() throws {
+        let directory = try TemporaryDirectory()
+        // Nothing is read before the process has written all of it.
+        let command = "head -c 80000000 /dev/zero; touch \(directory.path)/done"
+        let result = try shell(
+            """
+            $A proc run -- sh -c '\(command)' | (while [ ! -e \(directory.path)/done ]; do :; done; wc -c)
+            echo ${PIPESTATUS[0]}
+            """)
+        let lines = result.output.split(separator: "\n").compactMap { Int($0) }
+        let total = result.errors.split(separator: "\n").last?.split(separator: " ").compactMap { Int($0) }.first ?? 0
+        #expect(lines.count == 2 && lines.last == 0 && total > 0, "\(result.errors)")
+        #expect(lines.first == 80_000_000 - total)
+        #expect(result.errors.hasPrefix("workspace-agent: output is missing from byte 67108864 on: "))
+        #expect(result.errors.split(separator: "\n").count == 2)
+    }
+
     // MARK: wait
 
     @Test func waitForWhatAProcessDoes() throws {

@@ -8,10 +8,10 @@ import Testing
     /// Runs the body between two looks at the terminal's settings, which must not differ.
     private func sameSettings(_ screen: Screen, _ body: () async throws -> Void) async throws {
         let directory = try TemporaryDirectory()
-        try screen.enter("clear; stty -a > \(directory.path)/before; echo noted")
+        try screen.enter("clear; stty -g > \(directory.path)/before; echo noted")
         try await screen.shows("\nnoted")
         try await body()
-        try screen.enter("stty -a > \(directory.path)/after; cmp \(directory.path)/* && echo as before")
+        try screen.enter("stty -g > \(directory.path)/after; cmp \(directory.path)/* && echo as before")
         try await screen.shows("\nas before")
     }
 

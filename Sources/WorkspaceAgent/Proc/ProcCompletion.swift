@@ -51,7 +51,7 @@ struct CompletionCommand: ParsableCommand {
             ~/.config/fish/completions/workspace-agent.fish.
 
             Example:
-              workspace-agent completion fish > ~/.config/fish/completions/workspace-agent.fish
+              workspace-agent completion bash
             """)
 
     @Argument(help: "bash, zsh or fish.", completion: .list(["bash", "zsh", "fish"]))

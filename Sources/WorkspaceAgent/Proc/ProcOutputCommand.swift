@@ -73,6 +73,7 @@ struct ProcOutputCommand: ParsableCommand {
     private static func follow(_ client: ProcClient, _ id: String) throws {
         var reconnection = Reconnection(client, id: id)
         var output = StandardOutput()
+        var missing = MissingOutput()
         var offset = 0
         try reconnection.attempt { reconnection in
             let response = try client.http.open(
@@ -83,10 +84,10 @@ struct ProcOutputCommand: ParsableCommand {
             }
             var events = ServerSentEvents(response)
             while let event = try events.next() {
-                if event.name == "exit" { return }
+                if event.name == "exit" { return missing.sayTotal() }
                 guard let chunk = try? JSONDecoder().decode(Chunk.self, from: Data(event.data)) else { continue }
                 if event.name == "gone", let count = chunk.bytes {
-                    note("\(count) bytes of output from byte \(chunk.offset) on are no longer kept")
+                    missing.add(count, at: chunk.offset)
                     offset = chunk.offset + count
                 } else if event.name == "output" {
                     let bytes = chunk.content

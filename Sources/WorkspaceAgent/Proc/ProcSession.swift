@@ -39,6 +39,7 @@ final class ProcSession {
     /// Where the output goes on; nil until the agent has said where it begins.
     private var offset: Int?
     private var output = StandardOutput()
+    private var missing = MissingOutput()
     private var input: ProcInput
     private var screen = ScreenModes()
     private var detachKeys = DetachKeys()
@@ -72,6 +73,7 @@ final class ProcSession {
                 do {
                     let state = try serve(connect())
                     terminal?.restore()
+                    missing.sayTotal()
                     return state
                 } catch let failure as CommandFailure {
                     try reconnection.lost(failure) { pause in
@@ -145,7 +147,7 @@ final class ProcSession {
             if let attached = frame.attached { try begin(attached, socket) }
             if let gone = frame.gone {
                 offset = gone.offset + gone.bytes
-                note("\(gone.bytes) bytes of output from byte \(gone.offset) on are no longer kept")
+                missing.add(gone.bytes, at: gone.offset)
             }
             if frame.stdin_closed == true { input.isOpen = false }
             if let exit = frame.exit { ended = exit }

@@ -65,3 +65,21 @@ func note(_ text: String) {
     let line = Array("workspace-agent: \(text)\n".utf8)
     _ = Glibc.write(STDERR_FILENO, line, line.count)
 }
+
+/// What of a process's output the agent no longer had when it was read: it never holds the process up, and keeps the
+/// first 64 MiB and a little of the last.
+struct MissingOutput {
+    private var bytes = 0
+
+    mutating func add(_ count: Int, at offset: Int) {
+        if bytes == 0 {
+            note(
+                "output is missing from byte \(offset) on: it comes faster than it is taken here; have the command write "
+                    + "it to a file")
+        }
+        bytes += count
+    }
+
+    /// Says how much it was.
+    func sayTotal() { if bytes > 0 { note("\(bytes) bytes of output are missing") } }
+}
