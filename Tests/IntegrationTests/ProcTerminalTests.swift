@@ -148,7 +148,8 @@ import Testing
 
     /// The terminal is as it was while the command is stopped, and raw again when it goes on.
     @Test func aStopSignalGivesTheTerminalBack() async throws {
-        let screen = try await Screen.shell(shared().daemon)
+        // One that leaves the terminal's settings alone, which bash does not.
+        let screen = try await Screen.shell(shared().daemon, ["dash", "-i"])
         try await sameSettings(screen) {
             let directory = try TemporaryDirectory()
             try screen.enter("sh -c 'echo $$ > \(directory.path)/pid; exec workspace-agent proc run --pty -- cat'")

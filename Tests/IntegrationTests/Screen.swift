@@ -22,10 +22,13 @@ final class Screen {
 
     deinit { _ = try? CommandResult.of(tmux + ["kill-server"]) }
 
-    /// A bash whose `workspace-agent` finds this daemon.
-    static func shell(_ daemon: DaemonProcess, columns: Int = 80, rows: Int = 24) async throws -> Screen {
+    /// A shell whose `workspace-agent` finds this daemon.
+    static func shell(
+        _ daemon: DaemonProcess, _ program: [String] = ["bash", "--norc", "--noprofile"], columns: Int = 80,
+        rows: Int = 24
+    ) async throws -> Screen {
         let screen = try Screen(
-            ["bash", "--norc", "--noprofile"], environment: ["WORKSPACE_AGENT_HTTP_SOCKET": daemon.socket],
+            program, environment: ["WORKSPACE_AGENT_HTTP_SOCKET": daemon.socket],
             columns: columns, rows: rows)
         try await screen.showsPrompt()
         return screen
