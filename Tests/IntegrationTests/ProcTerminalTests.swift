@@ -8,11 +8,13 @@ import Testing
     /// Runs the body between two looks at the terminal's settings, which must not differ.
     private func sameSettings(_ screen: Screen, _ body: () async throws -> Void) async throws {
         let directory = try TemporaryDirectory()
-        try screen.enter("clear; stty -g > \(directory.path)/before; echo noted")
-        try await screen.shows("\nnoted")
+        // Not what an earlier call has left on the screen.
+        let marker = UInt32.random(in: 0...UInt32.max)
+        try screen.enter("clear; stty -g > \(directory.path)/before; echo noted \(marker)")
+        try await screen.shows("\nnoted \(marker)")
         try await body()
-        try screen.enter("stty -g > \(directory.path)/after; cmp \(directory.path)/* && echo as before")
-        try await screen.shows("\nas before")
+        try screen.enter("stty -g > \(directory.path)/after; cmp \(directory.path)/* && echo as before \(marker)")
+        try await screen.shows("\nas before \(marker)")
     }
 
     @Test func aShellHasJobControl() async throws {
@@ -123,10 +125,10 @@ import Testing
         try await screen.shows("code 9")
         try await screen.shows("got it")
 
-        try screen.enter("\(run) 'trap \"echo got it\" INT; echo go; while :; do :; done'")
-        try await screen.shows("\ngo")
+        try screen.enter("\(run) 'trap \"echo goes on\" INT; echo again; while :; do :; done'")
+        try await screen.shows("\nagain")
         try screen.type("", "C-c")
-        try await screen.shows("got it")
+        try await screen.shows("\n^Cgoes on")
         try screen.type("", "C-c")
         try screen.enter("echo code $?")
         try await screen.shows("code 130")
