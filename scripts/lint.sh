@@ -38,10 +38,11 @@ check "unchecked promises without a reason beside them" \
 # A new target needs a row.
 walls='
 CPlatform
+CRegex
 CSQLite
 CLibgit2
 CDesktop
-AgentCore              CPlatform
+AgentCore              CPlatform CRegex
 AgentProto
 Yamux                  AgentCore
 WebSockets             AgentCore

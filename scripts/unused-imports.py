@@ -44,6 +44,8 @@ LIBC = (
 C_MODULES = {
     "Glibc": LIBC,
     "CPlatform": r"\b(?:wa|WA)_\w+",
+    "CRegex": r"\b(?:wa|WA)_regex\w*|\bWA_REGEX\w*",
+    "CTestSupport": r"\btest_\w+",
     "CDesktop": r"\b(?:wd|WD)_\w+",
     "CLibgit2": r"\b(?:wg|WG|git|GIT)_\w+",
     "CSQLite": r"\b(?:sqlite3|SQLITE_)\w*",

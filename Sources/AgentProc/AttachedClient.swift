@@ -2,7 +2,6 @@ import AgentCore
 import AgentHTTP
 import FoundationEssentials
 import NIOCore
-import WebSockets
 
 /// One client attached to a process over a WebSocket: it gets the output from an offset on and, where the process takes
 /// input, types (spec: process API, attach). A client that stalls holds up nothing but itself.

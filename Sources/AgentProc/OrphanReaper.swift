@@ -19,7 +19,7 @@ public final class OrphanReaper: Sendable {
     }
 
     /// A SIGCHLD arrived. Several exits may be behind one, so what it says of the child is of no use. Most are of
-    /// managed children, whose owners hear of them by the reports that the reactor got at the same time and come first.
+    /// managed children; their owners get reports that the reactor took at the same time, and come first.
     func childExited() { if isEnabled { reapSoon() } }
 
     /// The owner of a managed child has reaped it.

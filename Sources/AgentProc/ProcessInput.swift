@@ -106,7 +106,7 @@ final class ProcessInput: ReactorSource {
         guard wanted != state.isWatched else { return }
         state.isWatched = wanted
         guard wanted else { return reactor.remove(state.descriptor, token: token) }
-        // Without the reactor, which has no room for more, nobody would wake the writers.
+        // Without the reactor, which has no room for more, the writers would wait for ever.
         if (try? reactor.add(state.descriptor, events: UInt32(WA_EPOLLOUT), token: token, self)) == nil { shut(&state) }
     }
 

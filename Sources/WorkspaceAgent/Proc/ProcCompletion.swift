@@ -3,7 +3,7 @@ import ArgumentParser
 
 /// What shells offer for the arguments of `proc`. Without an agent they offer nothing.
 enum ProcCompletion {
-    /// Longer than this nobody waits for a completion.
+    /// What a person waits for a completion at most.
     private static let limit = Duration.seconds(1)
     private static let descriptionColumns = 60
 

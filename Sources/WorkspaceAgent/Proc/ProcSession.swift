@@ -8,7 +8,7 @@ import Glibc
 /// takes. One thread serves signals, connection, input and output together.
 final class ProcSession {
     enum Role {
-        /// The process is this command's: signals go to it, and it ends when nobody reads its output.
+        /// The process is this command's: signals go to it, and it ends when its output is read no more.
         case run
         /// The process goes on without this command: only Ctrl-C goes to it.
         case attach

@@ -29,7 +29,7 @@ struct StandardOutput {
     }
 
     /// Writes one piece, which does not wait once poll() has found it writable.
-    /// - Throws: ``closed`` when nobody reads it any more.
+    /// - Throws: ``closed`` when its reader has gone.
     mutating func writeSome() throws {
         let count = pending.withUnsafeBytes { area in
             guard let base = area.baseAddress else { return 0 }
