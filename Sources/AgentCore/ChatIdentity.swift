@@ -1,4 +1,5 @@
 import FoundationEssentials
+import Glibc
 import Logging
 
 /// Which AI chat a request belongs to, from the headers `Coder-Chat-Id` and
@@ -78,12 +79,12 @@ extension UUID {
 
     /// As `UUID()`, which opens and reads /dev/urandom each time.
     public static func random() -> UUID {
-        var generator = SystemRandomNumberGenerator()
-        var (high, low): (UInt64, UInt64) = (generator.next(), generator.next())
+        var id: uuid_t = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+        let isFilled = withUnsafeMutableBytes(of: &id) { getentropy($0.baseAddress, $0.count) == 0 }
+        guard isFilled else { return UUID() }
         // Version 4, variant 1 (RFC 9562).
-        high = high & ~0xf000 | 0x4000
-        low = low & ~(3 << 62) | 1 << 63
-        (high, low) = (high.bigEndian, low.bigEndian)
-        return withUnsafeBytes(of: (high, low)) { UUID(uuid: $0.loadUnaligned(as: uuid_t.self)) }
+        id.6 = id.6 & 0x0f | 0x40
+        id.8 = id.8 & 0x3f | 0x80
+        return UUID(uuid: id)
     }
 }
