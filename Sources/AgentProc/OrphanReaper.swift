@@ -18,7 +18,7 @@ public final class OrphanReaper: Sendable {
         reapSoon()
     }
 
-    /// A SIGCHLD arrived. Several exits may be behind one, so what it says of the child is of no use. Most are of
+    /// A SIGCHLD arrived. Several exits may be behind one, so what it says of the child does not matter. Most are of
     /// managed children; their owners get reports that the reactor took at the same time, and come first.
     func childExited() { if isEnabled { reapSoon() } }
 

@@ -32,7 +32,8 @@ extension ManagedProcess {
         context.captured.increment(by: n)
         for follower in followers { follower.wake() }
         growPipe(afterReading: n)
-        return goesOn ? .more : .again
+        // A read that leaves room has taken all: another would only say so.
+        return goesOn && n == scratch.count ? .more : .again
     }
 
     /// - Returns: false when the pipe is to be left alone for now.
