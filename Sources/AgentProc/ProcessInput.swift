@@ -88,7 +88,8 @@ final class ProcessInput: ReactorSource {
             case .end: return shut(&state)
             case .bytes(var bytes, let done):
                 let count = bytes.withUnsafeReadableBytes { wa_write(state.descriptor, $0.baseAddress, $0.count) }
-                if count == -Int(EAGAIN) { return watch(&state, true) }
+                // A terminal may also say that it took nothing.
+                if count == -Int(EAGAIN) || count == 0 && bytes.readableBytes > 0 { return watch(&state, true) }
                 guard count >= 0 else { return shut(&state) }
                 bytes.moveReaderIndex(forwardBy: count)
                 if bytes.readableBytes > 0 {
