@@ -83,6 +83,9 @@ import Testing
             let session = try connection.pid(id)
             kill(member, SIGKILL)
             try await eventually("nothing has the number") { !ProcFS.exists(member) && !ProcFS.exists(session) }
+            // The kernel tells births apart by ticks of 10 ms only; within one the number cannot be another's.
+            let free = ContinuousClock.now
+            try await eventually("two ticks are over") { ContinuousClock.now >= free + .milliseconds(20) }
             // Its leader ends, too; what it started stays.
             let script = """
                 echo \(session - 1) >\(Self.lastPID)
