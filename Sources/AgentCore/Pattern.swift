@@ -17,7 +17,7 @@ package final class Pattern: Sendable {
         package static let literal = Options(rawValue: Int32(WA_REGEX_LITERAL))
     }
 
-    // RE2 locks what it changes while it matches.
+    // The pointer never changes, and RE2 locks what it changes behind it while it matches.
     nonisolated(unsafe) private let regex: OpaquePointer
 
     /// - Throws: ``CoreError`` that says what is wrong with the pattern: too long, wrong syntax, or of a kind that

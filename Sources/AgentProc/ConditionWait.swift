@@ -110,10 +110,7 @@ struct ConditionWait {
     private func exists(_ path: String, _ signals: Watched<Signals>) async -> Bool {
         let whole = path.hasPrefix("/") ? path : "\(process.description.workdir)/\(path)"
         let wake: @Sendable () -> Void = { signals.update { $0.isNews = true } }
-        let clock = manager.configuration.clock
-        let looks = Task(executorPreference: manager.executor) {
-            while (try? await clock.sleep(Self.fileInterval)) != nil { wake() }
-        }
+        let looks = manager.heartbeat(each: Self.fileInterval, wake)
         defer { looks.cancel() }
         let files = manager.files
         while true {

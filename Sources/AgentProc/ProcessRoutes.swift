@@ -79,8 +79,11 @@ public struct ProcessRoutes: Sendable {
         var answer = WaitAnswer(
             condition: condition, isMet: false, milliseconds: seconds * 1_000 + attoseconds / 1_000_000_000_000_000)
         if case .met(let match) = outcome { (answer.isMet, answer.match) = (true, match) }
-        if case .exit = condition { answer.state = OutputAnswer(process) }
-        if !answer.isMet { answer.state = OutputAnswer(process) }
+        if case .exit = condition {
+            answer.state = OutputAnswer(process)
+        } else if !answer.isMet {
+            answer.state = OutputAnswer(process)
+        }
         return .json(answer)
     }
 

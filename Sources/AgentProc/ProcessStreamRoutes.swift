@@ -73,11 +73,13 @@ extension ProcessRoutes {
 }
 
 extension ProcessManager {
-    /// Calls the closure each ``ProcLimits/streamHeartbeat`` until it is cancelled.
-    func heartbeat(_ beat: @escaping @Sendable () -> Void) -> Task<Void, Never> {
+    /// Calls the closure again and again, with this time between, until it is cancelled.
+    func heartbeat(
+        each interval: Duration = ProcLimits.streamHeartbeat, _ beat: @escaping @Sendable () -> Void
+    ) -> Task<Void, Never> {
         let clock = configuration.clock
         return Task(executorPreference: executor) {
-            while (try? await clock.sleep(ProcLimits.streamHeartbeat)) != nil { beat() }
+            while (try? await clock.sleep(interval)) != nil { beat() }
         }
     }
 }

@@ -136,7 +136,6 @@ static long clone_child(struct first_clone_args *args, const struct child *child
         "syscall\n\t"
         "test %%rax, %%rax\n\t"
         "jnz 1f\n\t"
-        "xor %%ebp, %%ebp\n\t"
         "mov %[child], %%rdi\n\t"
         "call *%[run]\n\t"
         "ud2\n"
@@ -152,7 +151,6 @@ static long clone_child(struct first_clone_args *args, const struct child *child
     __asm__ volatile(
         "svc #0\n\t"
         "cbnz x0, 1f\n\t"
-        "mov x29, xzr\n\t"
         "mov x0, %[child]\n\t"
         "blr %[run]\n\t"
         "brk #0\n"

@@ -42,6 +42,19 @@ import Testing
         #expect(try stream.next() == nil)
     }
 
+    /// Proxies close what is silent for long.
+    @Test func silenceIsBridgedByComments() throws {
+        let (daemon, connection) = try shared()
+        let id = try connection.start("sleep 1000")
+        let stream = try EventStream(try daemon.connect(), path(id))
+        let begin = ContinuousClock.now
+        let event = try #require(try stream.next())
+        #expect(event.comments == 1 && event.kind == "")
+        #expect(begin.duration(to: .now) >= .seconds(14))
+        #expect(try connection.signal(id, "kill").status == 200)
+        #expect(try stream.next()?.kind == "exit")
+    }
+
     @Test func offsetsAndLastEventID() throws {
         let (daemon, connection) = try shared()
         let id = try connection.start("printf 'a€b'")
