@@ -233,6 +233,19 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        .target(
+            name: "Files",
+            dependencies: [
+                "AgentCore",
+                "AgentHTTP",
+                "CPlatform",
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "HTTPTypes", package: "swift-http-types"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+            ],
+            swiftSettings: strict
+        ),
         // Headers of libvncclient, libpng and libxkbcommon; loaded at the first use of the desktop.
         .target(name: "CDesktop", linkerSettings: [.linkedLibrary("dl")]),
         .target(
@@ -261,6 +274,7 @@ let package = Package(
                 "AgentSocket",
                 "BoundaryLog",
                 "Desktop",
+                "Files",
                 "GitWatch",
                 "CPlatform",
                 "ControlPlane",
@@ -452,6 +466,22 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
             ],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "FilesTests",
+            dependencies: [
+                "AgentCore",
+                "AgentHTTP",
+                "AgentTestSupport",
+                "CPlatform",
+                "Files",
+                // Built for the tests that run the daemon.
+                "WorkspaceAgent",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+            ],
+            exclude: ["Vectors"],
             swiftSettings: strict
         ),
         .testTarget(

@@ -52,13 +52,14 @@ ControlPlaneAPI        AgentCore AgentProto DRPC
 AgentProc              AgentCore AgentHTTP CPlatform
 GitWatch               AgentCore AgentHTTP CLibgit2 CPlatform
 Desktop                AgentCore AgentHTTP CDesktop CPlatform
+Files                  AgentCore AgentHTTP CPlatform
 AgentSocket            AgentCore AgentProto CPlatform ControlPlaneAPI DRPC
 BoundaryLog            AgentCore AgentProto CPlatform CSQLite ControlPlaneAPI DRPC
 WorkspaceScripts       AgentCore AgentProto CPlatform ControlPlaneAPI DRPC
 ControlPlane           AgentCore AgentProto CPlatform ControlPlaneAPI DRPC WebSockets Yamux
 ControlPlaneSimulator  AgentCore AgentProto ControlPlaneAPI DRPC WebSockets Yamux
 WorkspaceAgent         AgentCore AgentHTTP AgentProc AgentProto AgentSocket BoundaryLog CPlatform ControlPlane
-WorkspaceAgent         ControlPlaneAPI ControlPlaneSimulator DRPC Desktop GitWatch WorkspaceScripts
+WorkspaceAgent         ControlPlaneAPI ControlPlaneSimulator DRPC Desktop Files GitWatch WorkspaceScripts
 '
 targets=$(git ls-files Sources | cut -d / -f 2 | sort -u)
 check "targets that have no row in the walls of scripts/lint.sh" \

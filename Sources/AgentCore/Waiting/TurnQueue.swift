@@ -1,12 +1,13 @@
 import Synchronization
 
-/// Lets a number of tasks work at once; the others wait in the order in which they came.
+/// Lets a number of tasks work at once; the others wait in the order in which they came. A task may take more than
+/// one turn, so that turns may be bytes.
 package final class TurnQueue: Sendable {
     private typealias Turn = Promise<Result<Void, any Error>>
 
     private struct State {
         var free: Int
-        var waiting: [Turn] = []
+        var waiting: [(turn: Turn, count: Int)] = []
         /// Why no task gets a turn any more.
         var end: (any Error)?
     }
@@ -27,23 +28,25 @@ package final class TurnQueue: Sendable {
         self.full = full
     }
 
-    /// Returns when it is the caller's turn, who gives it back with ``give()``.
-    /// - Parameter first: before all who wait, and whatever the limit.
+    /// Returns when it is the caller's turn, who gives it back with ``give(_:)``.
+    /// - Parameters:
+    ///   - count: how many turns, all at once; not more than there are.
+    ///   - first: before all who wait, and whatever the limit.
     /// - Throws: `CancellationError` as soon as the calling task is cancelled, the error for too many, and that of
     ///   ``end(_:)``; there is no turn to give back then.
-    package func take(first: Bool = false) async throws {
+    package func take(_ count: Int = 1, first: Bool = false) async throws {
         try Task.checkCancellation()
         let turn = Turn()
         state.withLock { state in
             if let end = state.end {
                 turn.fulfill(.failure(end))
-            } else if state.free > 0 {
-                state.free -= 1
+            } else if state.free >= count, state.waiting.isEmpty || first {
+                state.free -= count
                 turn.fulfill(.success(()))
             } else if first {
-                state.waiting.insert(turn, at: 0)
+                state.waiting.insert((turn, count), at: 0)
             } else if state.waiting.count < limit {
-                state.waiting.append(turn)
+                state.waiting.append((turn, count))
             } else {
                 turn.fulfill(.failure(full()))
             }
@@ -51,23 +54,26 @@ package final class TurnQueue: Sendable {
         do {
             try await turn.value(ifCancelled: .failure(CancellationError())).get()
         } catch {
-            state.withLock { $0.waiting.removeAll { $0 === turn } }
+            state.withLock { $0.waiting.removeAll { $0.turn === turn } }
+            // Those behind it may need fewer.
+            give(0)
             throw error
         }
     }
 
-    package func give() {
+    package func give(_ count: Int = 1) {
+        state.withLock { $0.free += count }
         while let next = takeNext() {
             // It may have been cancelled.
-            if next.fulfill(.success(())) { return }
+            if !next.turn.fulfill(.success(())) { state.withLock { $0.free += next.count } }
         }
     }
 
-    private func takeNext() -> Turn? {
+    private func takeNext() -> (turn: Turn, count: Int)? {
         state.withLock { state in
-            if !state.waiting.isEmpty { return state.waiting.removeFirst() }
-            state.free += 1
-            return nil
+            guard let next = state.waiting.first, next.count <= state.free else { return nil }
+            state.free -= next.count
+            return state.waiting.removeFirst()
         }
     }
 
@@ -78,7 +84,7 @@ package final class TurnQueue: Sendable {
             defer { state.waiting = [] }
             return state.waiting
         }
-        for turn in waiting { turn.fulfill(.failure(error)) }
+        for (turn, _) in waiting { turn.fulfill(.failure(error)) }
     }
 
     /// How many tasks wait.

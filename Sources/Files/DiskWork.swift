@@ -1,0 +1,166 @@
+import AgentCore
+import Glibc
+import Synchronization
+
+/// Where all disk work of the file service runs: on threads of its own, ``FilesLimits/atOnce`` pieces at once.
+///
+/// A call on a dead mount may never return. It is taken for slow after ``FilesLimits/slowMilliseconds`` and gives its
+/// place to the next, so that only those who want something of that file system wait; while
+/// ``FilesLimits/hanging`` calls hang, further ones are refused.
+public final class DiskWork: Sendable {
+    private struct Call {
+        var path: String
+        var since: ContinuousClock.Instant
+        /// Whether it has given its place away.
+        var isSlow = false
+    }
+
+    private struct State {
+        var calls: [Int: Call] = [:]
+        var next = 0
+        var isWatched = false
+    }
+
+    private let pool: BlockingPool
+    private let turns: TurnQueue
+    private let memory: TurnQueue
+    private let clock: AgentClock
+    private let executor: any TaskExecutor
+    private let state = Mutex(State())
+
+    /// - Parameters:
+    ///   - executor: runs the task that looks for slow calls, while there are calls.
+    ///   - health: is told which file system does not answer.
+    public init(clock: AgentClock, executor: any TaskExecutor, health: HealthRegistry) {
+        (self.clock, self.executor) = (clock, executor)
+        pool = BlockingPool("files", threads: 2, reserve: FilesLimits.atOnce - 2 + FilesLimits.hanging)
+        turns = TurnQueue(atOnce: FilesLimits.atOnce)
+        memory = TurnQueue(atOnce: FilesLimits.bytesInFlight)
+        health.register("files") { [weak self] in self?.report() }
+    }
+
+    /// Runs a piece of disk work. It should take no longer than a few hundred milliseconds on a disk that answers;
+    /// longer work is done in pieces.
+    /// - Parameter path: what it is about; named when the file system does not answer.
+    /// - Throws: what the body throws, ``FilesError`` `.unavailable` while too many calls hang, `CancellationError`
+    ///   when the task is cancelled before its turn.
+    public func run<T: Sendable>(_ path: String, _ body: @escaping @Sendable () throws -> T) async throws -> T {
+        try await turns.take()
+        let id: Int
+        do {
+            id = try begin(path)
+        } catch {
+            turns.give()
+            throw error
+        }
+        defer { end(id) }
+        return try await pool.runToEnd(body)
+    }
+
+    /// Runs the body while this many bytes of memory count as its own; waits in line while others have too many.
+    public func holding<T: Sendable>(_ bytes: Int, _ body: () async throws -> T) async throws -> T {
+        let bytes = min(max(bytes, 0), FilesLimits.bytesInFlight)
+        try await memory.take(bytes)
+        defer { memory.give(bytes) }
+        return try await body()
+    }
+
+    private func begin(_ path: String) throws -> Int {
+        let (id, hanging, starts) = state.withLock { state -> (Int?, Call?, Bool) in
+            let slow = state.calls.values.filter(\.isSlow)
+            guard slow.count < FilesLimits.hanging else { return (nil, slow.min { $0.since < $1.since }, false) }
+            state.next += 1
+            state.calls[state.next] = Call(path: path, since: .now)
+            defer { state.isWatched = true }
+            return (state.next, nil, !state.isWatched)
+        }
+        guard let id else {
+            throw FilesError(
+                .unavailable,
+                "\(FilesLimits.hanging) file requests wait for a file system that does not answer "
+                    + "(\(hanging?.path ?? ""))")
+        }
+        if starts { watch() }
+        return id
+    }
+
+    private func end(_ id: Int) {
+        let call = state.withLock { $0.calls.removeValue(forKey: id) }
+        if call?.isSlow == false { turns.give() }
+    }
+
+    /// Looks once a second for calls that have become slow, until there are none under way.
+    private func watch() {
+        let clock = clock
+        Task(executorPreference: executor) { [weak self] in
+            while (try? await clock.sleep(.seconds(1))) != nil {
+                guard let self, self.look() else { return }
+            }
+        }
+    }
+
+    private func look() -> Bool {
+        let (slow, goesOn) = state.withLock { state in
+            let now = ContinuousClock.now
+            var slow = 0
+            for (id, call) in state.calls
+            where !call.isSlow && call.since.duration(to: now) >= .milliseconds(FilesLimits.slowMilliseconds) {
+                state.calls[id]?.isSlow = true
+                slow += 1
+            }
+            state.isWatched = !state.calls.isEmpty
+            return (slow, state.isWatched)
+        }
+        for _ in 0..<slow { turns.give() }
+        return goesOn
+    }
+
+    private func report() -> HealthRegistry.Report? {
+        let calls = state.withLock { $0.calls.values.filter(\.isSlow) }
+        guard let oldest = calls.min(by: { $0.since < $1.since }) else { return nil }
+        let time = oldest.since.duration(to: .now)
+        guard time >= .milliseconds(FilesLimits.hangingMilliseconds) else { return nil }
+        let mount = MountPoint.of(oldest.path) ?? "unknown"
+        return .init(
+            "file system \(mount) does not answer: \(calls.count) file requests wait, the longest for "
+                + "\(time.components.seconds) s (\(oldest.path))")
+    }
+}
+
+/// Which mount a path lies on, told without touching it.
+enum MountPoint {
+    /// - Parameter path: absolute and clean; links in it are not followed.
+    static func of(_ path: String) -> String? {
+        // The kernel answers it from memory.
+        readTextFile("/proc/self/mountinfo").flatMap { of(path, table: $0) }
+    }
+
+    /// - Parameter table: as /proc/self/mountinfo has it (proc(5)).
+    static func of(_ path: String, table: String) -> String? {
+        var best: String?
+        for line in table.utf8.split(separator: UInt8(ascii: "\n")) {
+            let fields = line.split(separator: UInt8(ascii: " "))
+            guard fields.count > 4 else { continue }
+            let point = unescaped(fields[4])
+            // A later line covers an earlier one of the same place.
+            if LexicalPath.isWithin(path, point), point.utf8.count >= best?.utf8.count ?? 0 { best = point }
+        }
+        return best
+    }
+
+    /// Blanks and backslashes are written as `\040`.
+    private static func unescaped(_ field: Substring.UTF8View) -> String {
+        var bytes: [UInt8] = []
+        var rest = field[...]
+        while let byte = rest.popFirst() {
+            let digits = rest.prefix(3)
+            if byte == UInt8(ascii: "\\"), digits.count == 3, let value = UInt8(String(Substring(digits)), radix: 8) {
+                bytes.append(value)
+                rest = rest.dropFirst(3)
+            } else {
+                bytes.append(byte)
+            }
+        }
+        return PathText.text(bytes)
+    }
+}

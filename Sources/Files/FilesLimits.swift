@@ -1,0 +1,21 @@
+/// Every bound of the file service, in one place.
+public enum FilesLimits {
+    /// Pieces of disk work done at once; more wait in order.
+    public static let atOnce = 16
+    /// Further threads for calls that hang.
+    public static let hanging = 48
+    /// Bytes of files and transfers that requests hold in memory at once; more wait in order.
+    public static let bytesInFlight = 64 << 20
+    /// Bytes of a file that is edited.
+    public static let editBytes = 64 << 20
+    /// Bytes of the JSON body of edit-files.
+    public static let editBodyBytes = 64 << 20
+    /// Bytes of one step of a transfer.
+    public static let chunkBytes = 256 << 10
+    /// Symbolic links followed to resolve a path (Linux follows as many).
+    public static let links = 40
+    /// Milliseconds that a call may take before its file system counts as one that does not answer.
+    public static let hangingMilliseconds = 10_000
+    /// Milliseconds after which a call no longer counts among ``atOnce``.
+    public static let slowMilliseconds = 3_000
+}
