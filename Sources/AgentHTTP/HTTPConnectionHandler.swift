@@ -37,6 +37,9 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     private var head: RequestHead?
     private var announced: (body: RequestFraming.Body, isLast: Bool)?
     private var body = ByteBuffer()
+    /// The body of a request whose route takes it as it comes, until that has answered.
+    private var streamed: StreamedBody?
+    private var continueIsDue = false
     private var caller: CallerPresence?
     private var timer = DeadlineTimer()
     private var discarded = 0
@@ -86,7 +89,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         switch state.phase {
         case .responding: isWaiting = true
         case .lingering, .closed, .upgraded: return
-        case .idle, .header, .body: isWaiting = false
+        case .idle, .header, .body, .streaming: isWaiting = false
         }
         let part: Part
         switch unwrapInboundIn(data) {
@@ -191,10 +194,13 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
                     keepAlive: head.keepsAlive && !head.offersUpgrade && !service.isShuttingDown,
                     expectsContinue: head.expectsContinue, hasBody: head.hasBody, declaredLength: head.declaredLength,
                     limit: head.hasBody ? service.bodyLimit(of: head.request.path ?? "") : 0,
-                    refusal: refusal(of: head)))
+                    streams: head.hasBody && service.streamsBody(head.request), refusal: refusal(of: head)))
         case .body(var bytes):
             let action = state.bodyArrived(count: bytes.readableBytes)
-            if action == .append { body.writeBuffer(&bytes) } else { perform(action) }
+            guard action == .append else { return perform(action) }
+            guard let streamed else { return _ = body.writeBuffer(&bytes) }
+            streamed.append(bytes)
+            watchBody(streamed)
         case .end:
             perform(state.endArrived())
         }
@@ -216,13 +222,24 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
             isBusy = true
             activity?.begin()
             start(.body)
-            if sendContinue {
-                let head = HTTPResponseHead(version: .http1_1, status: .continue)
-                context.writeAndFlush(wrapOutboundOut(.head(head)), promise: nil)
-            }
+            if sendContinue { writeContinue() }
         case .dispatch:
             timer.stop()
-            dispatch()
+            let collected = body
+            body = ByteBuffer()
+            dispatch(RequestBody(buffer: collected))
+        case .stream(let sendContinue):
+            isBusy = true
+            activity?.begin()
+            timer.stop()
+            stream(sendContinue)
+        case .endBody:
+            timer.stop()
+            streamed?.end(.success(()))
+        case .failBody(let problem):
+            timer.stop()
+            streamed?.end(.failure(problem))
+            if !state.inputOpen || state.phase == .closed { caller?.markGone() }
         case .refuse(let problem):
             timer.stop()
             refuse(problem)
@@ -268,6 +285,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     private func readIfWanted() {
         switch state.phase {
         case .idle, .header, .body, .lingering: context?.read()
+        case .streaming: if streamed?.wantsMore == true { context?.read() }
         case .responding: if !state.mustClose, pipelined < HTTPLimits.pipelinedBytes { context?.read() }
         case .upgraded, .closed: break
         }
@@ -275,15 +293,42 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
 
     // MARK: Answers
 
-    private func dispatch() {
+    /// Runs the route, which takes the body as it comes.
+    private func stream(_ sendContinue: Bool) {
+        guard let loop = context?.eventLoop else { return }
+        continueIsDue = sendContinue
+        let handler = NIOLoopBound(self, eventLoop: loop)
+        let body = StreamedBody { loop.execute { handler.value.bodyWanted() } }
+        streamed = body
+        dispatch(RequestBody(asyncSequence: body))
+    }
+
+    private func bodyWanted() {
+        guard state.phase == .streaming, let streamed else { return }
+        if continueIsDue { writeContinue() }
+        watchBody(streamed)
+        readIfWanted()
+    }
+
+    /// The client has time for the next bytes while they are waited for, not while the route is busy.
+    private func watchBody(_ body: StreamedBody) {
+        if body.wantsMore { start(.body) } else { timer.stop() }
+    }
+
+    private func writeContinue() {
+        continueIsDue = false
+        let head = HTTPResponseHead(version: .http1_1, status: .continue)
+        context?.writeAndFlush(wrapOutboundOut(.head(head)), promise: nil)
+    }
+
+    private func dispatch(_ body: RequestBody) {
         guard let context, let request = head?.request else { return refuse(.malformed) }
         let caller = CallerPresence()
         self.caller = caller
         if !state.inputOpen { caller.markGone() }
         let upgrade = UpgradeSlot()
         let writer = NIOLoopBound(self, eventLoop: context.eventLoop)
-        let (service, info, body) = (service, info, body)
-        self.body = ByteBuffer()
+        let (service, info) = (service, info)
         // Unstructured: the connection outlives the read that started it, and ends the task by notifying
         // the route that its client has disconnected.
         Task(executorPreference: executor) {
@@ -305,6 +350,9 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
 
     /// Writes the head of an answer.
     func begin(_ response: Response, streaming: Bool) {
+        state.responseBegins()
+        streamed?.end(.failure(ChannelError.inputClosed))
+        timer.stop()
         var headers = HTTPHeaders(response.headers)
         if response.status == .switchingProtocols {
             // Has "Connection: upgrade" already.
@@ -325,6 +373,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     func responseFinished() {
         head = nil
         caller = nil
+        streamed = nil
         if let context, isBusy {
             isBusy = false
             activity?.end(now: context.eventLoop.now)

@@ -17,6 +17,8 @@ struct HTTPConnectionState {
         case header
         /// The header is accepted, the body is being collected.
         case body
+        /// The request is with its route, which takes the body as it comes.
+        case streaming
         /// The request is with its route, or its refusal is being written.
         case responding
         /// The last answer is written; what the peer still sends is discarded.
@@ -37,6 +39,13 @@ struct HTTPConnectionState {
         case append
         /// The request is complete: run its route.
         case dispatch
+        /// Run the route, which takes the body as it comes; the first time that it asks for bytes, send 100 Continue
+        /// where that is expected.
+        case stream(sendContinue: Bool)
+        /// The body that a route takes as it comes is complete.
+        case endBody
+        /// It will not be complete.
+        case failBody(HTTPProblem)
         /// Answer with this problem and close afterwards.
         case refuse(HTTPProblem)
         /// The answer is written: handle the next pipelined request or read more.
@@ -71,10 +80,11 @@ struct HTTPConnectionState {
     ///   - hasBody: whether a body follows (a length other than 0, or chunks).
     ///   - declaredLength: `Content-Length`, when given.
     ///   - limit: bytes of body that the route takes.
+    ///   - streams: whether the route takes a body as it comes.
     ///   - refusal: why the request is refused whatever its body is.
     mutating func headArrived(
         keepAlive: Bool, expectsContinue: Bool, hasBody: Bool, declaredLength: Int?, limit: Int,
-        refusal: HTTPProblem?
+        streams: Bool = false, refusal: HTTPProblem?
     ) -> Action {
         guard phase == .idle || phase == .header else { return .none }
         if !keepAlive { mustClose = true }
@@ -86,27 +96,32 @@ struct HTTPConnectionState {
             return .refuse(refusal)
         }
         if let declaredLength, declaredLength > limit { return refuse(.tooLarge(limit: limit)) }
-        phase = .body
-        return .collect(sendContinue: expectsContinue)
+        phase = streams && hasBody ? .streaming : .body
+        return phase == .body ? .collect(sendContinue: expectsContinue) : .stream(sendContinue: expectsContinue)
     }
 
     mutating func bodyArrived(count: Int) -> Action {
-        guard phase == .body else { return .none }
+        guard phase == .body || phase == .streaming else { return .none }
         bodyCount += count
         guard bodyCount <= bodyLimit else { return refuse(.tooLarge(limit: bodyLimit)) }
         return .append
     }
 
     mutating func endArrived() -> Action {
-        guard phase == .body else { return .none }
-        phase = .responding
-        return .dispatch
+        guard phase == .body || phase == .streaming else { return .none }
+        defer { phase = .responding }
+        return phase == .body ? .dispatch : .endBody
+    }
+
+    /// The route answers. A body that has not arrived by now is not waited for.
+    mutating func responseBegins() {
+        if phase == .streaming { mustClose = true }
     }
 
     /// The bytes are not HTTP, or end in the middle of a request.
     mutating func parserFailed(_ problem: HTTPProblem) -> Action {
         switch phase {
-        case .idle, .header, .body: return refuse(problem)
+        case .idle, .header, .body, .streaming: return refuse(problem)
         case .responding:
             // After complete requests, which are answered first.
             trailingProblem = problem
@@ -116,7 +131,7 @@ struct HTTPConnectionState {
     }
 
     mutating func responseFinished() -> Action {
-        guard phase == .responding else { return .none }
+        guard phase == .responding || phase == .streaming else { return .none }
         if mustClose {
             guard inputOpen else {
                 phase = .closed
@@ -131,7 +146,7 @@ struct HTTPConnectionState {
 
     /// All that had arrived is handled.
     mutating func drained() -> Action {
-        if let trailingProblem, phase == .idle || phase == .header || phase == .body {
+        if let trailingProblem, phase != .responding, phase != .lingering, phase != .upgraded, phase != .closed {
             self.trailingProblem = nil
             return refuse(trailingProblem)
         }
@@ -140,7 +155,7 @@ struct HTTPConnectionState {
         case .idle:
             phase = .closed
             return .close
-        case .header, .body: return refuse(.truncated)
+        case .header, .body, .streaming: return refuse(.truncated)
         case .responding, .lingering, .upgraded, .closed: return .none
         }
     }
@@ -156,7 +171,7 @@ struct HTTPConnectionState {
         case .idle, .lingering:
             phase = .closed
             return .close
-        case .header, .body:
+        case .header, .body, .streaming:
             return refuse(.truncated)
         case .responding:
             // Complete requests may wait after this one; they are answered, too.
@@ -172,7 +187,7 @@ struct HTTPConnectionState {
             phase = .closed
             return .close
         case (.header, .header): return refuse(.timeout("header"))
-        case (.body, .body): return refuse(.timeout("body"))
+        case (.body, .body), (.body, .streaming): return refuse(.timeout("body"))
         default: return .none
         }
     }
@@ -184,20 +199,25 @@ struct HTTPConnectionState {
         case .idle, .header, .body, .lingering:
             phase = .closed
             return .close
-        case .responding, .upgraded, .closed: return .none
+        case .streaming, .responding, .upgraded, .closed: return .none
         }
     }
 
     mutating func closed() -> Action {
-        let wasResponding = phase == .responding
-        phase = .closed
-        return wasResponding ? .cancel : .none
+        defer { phase = .closed }
+        return switch phase {
+        case .responding: .cancel
+        case .streaming: .failBody(.truncated)
+        default: .none
+        }
     }
 
+    /// Answers with the problem; where a route runs already, through that.
     private mutating func refuse(_ problem: HTTPProblem) -> Action {
+        let isRunning = phase == .streaming
         phase = .responding
         mustClose = true
-        return .refuse(problem)
+        return isRunning ? .failBody(problem) : .refuse(problem)
     }
 }
 

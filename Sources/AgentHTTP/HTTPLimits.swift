@@ -25,12 +25,15 @@ public struct HTTPLimits: Sendable {
     /// Bytes behind a request that are read while it is answered, and what one read brings beyond; the rest waits in
     /// the socket.
     public static let pipelinedBytes = 16 << 10
+    /// Bytes of a body that have arrived and that a route which takes it as it comes has yet to take; then reading
+    /// pauses.
+    public static let streamedBytes = 1 << 20
     /// Bytes that are read and discarded after a refused request.
     public static let lingerBytes = 8 << 20
 
     /// From the first byte of a request to the end of its header.
     public var headerTimeout: TimeAmount = .seconds(10)
-    /// From the end of the header to the end of the body.
+    /// From the end of the header to the end of the body; where the route takes the body as it comes, without a byte.
     public var bodyTimeout: TimeAmount = .seconds(30)
     /// Between two requests of a connection.
     public var idleTimeout: TimeAmount = .seconds(75)

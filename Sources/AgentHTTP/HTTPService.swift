@@ -66,6 +66,9 @@ public final class HTTPService: Sendable {
 
     func bodyLimit(of uri: String) -> Int { table.bodyLimit(of: uri) }
 
+    /// Whether the route takes the body as it comes.
+    func streamsBody(_ request: HTTPRequest) -> Bool { table.streamsBody(request) }
+
     /// Whether a request asks for a WebSocket where there is one.
     func isWebSocket(_ head: HTTPRequest) -> Bool {
         WebSocketUpgrade.isRequested(by: head) && table.isWebSocket(head.path ?? "")
@@ -84,7 +87,7 @@ public final class HTTPService: Sendable {
 
     /// Runs the route and turns whatever it throws into an answer.
     func respond(
-        to head: HTTPRequest, body: ByteBuffer, from connection: ConnectionInfo, caller: CallerPresence,
+        to head: HTTPRequest, body: RequestBody, from connection: ConnectionInfo, caller: CallerPresence,
         upgrade: UpgradeSlot
     ) async -> (Response, Exchange) {
         var exchange = begin(head, connection)
@@ -93,7 +96,7 @@ public final class HTTPService: Sendable {
         let source = AgentRequestSource(
             logger: requestLogger, connection: connection, chat: exchange.chat, caller: caller, upgrade: upgrade)
         let context = AgentRequestContext(source: source)
-        let request = Request(head: head, body: RequestBody(buffer: body))
+        let request = Request(head: head, body: body)
         var response: Response
         do {
             response = try await responder.respond(to: request, context: context)

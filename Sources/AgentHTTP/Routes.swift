@@ -16,11 +16,14 @@ public final class AgentRoutes {
     ///   - method: the HTTP method.
     ///   - path: literal segments and `{name}` parameters.
     ///   - bodyLimit: bytes of request body that are accepted.
+    ///   - streamsBody: the route runs as soon as the header is there and takes the body as it comes. An error of the
+    ///     body (cut off, too slow, too large) is thrown to the route, which passes it on. A route that answers before
+    ///     the body's end ends the connection.
     public func on(
         _ method: HTTPRequest.Method, _ path: String, bodyLimit: Int = HTTPLimits.defaultBodyBytes,
-        _ handler: @escaping Handler
+        streamsBody: Bool = false, _ handler: @escaping Handler
     ) {
-        add(.init(path: path, method: method, bodyLimit: bodyLimit), handler)
+        add(.init(path: path, method: method, bodyLimit: bodyLimit, streamsBody: streamsBody), handler)
     }
 
     private func add(_ entry: RouteTable.Entry, _ handler: @escaping Handler) {
@@ -50,16 +53,18 @@ struct RouteTable: Sendable {
         var method: HTTPRequest.Method
         var bodyLimit: Int
         var isWebSocket: Bool
+        var streamsBody: Bool
 
         init(
             path: String, method: HTTPRequest.Method, bodyLimit: Int = HTTPLimits.defaultBodyBytes,
-            isWebSocket: Bool = false
+            isWebSocket: Bool = false, streamsBody: Bool = false
         ) {
             self.path = path
             segments = path.utf8.split(separator: UInt8(ascii: "/"))
             self.method = method
             self.bodyLimit = bodyLimit
             self.isWebSocket = isWebSocket
+            self.streamsBody = streamsBody
         }
 
         func matches(_ path: [Substring.UTF8View]) -> Bool {
@@ -69,12 +74,12 @@ struct RouteTable: Sendable {
     }
 
     let entries: [Entry]
-    /// Whether any route has a larger limit than the default; otherwise no lookup is needed.
+    /// Whether any route has a larger limit than the default, or streams; otherwise no lookup is needed.
     private let hasLargeBodies: Bool
 
     init(entries: [Entry]) {
         self.entries = entries
-        hasLargeBodies = entries.contains { $0.bodyLimit > HTTPLimits.defaultBodyBytes }
+        hasLargeBodies = entries.contains { $0.bodyLimit > HTTPLimits.defaultBodyBytes || $0.streamsBody }
     }
 
     /// The methods that the path answers to, sorted; empty for an unknown path.
@@ -87,6 +92,13 @@ struct RouteTable: Sendable {
         guard hasLargeBodies else { return HTTPLimits.defaultBodyBytes }
         let path = Self.segments(uri)
         return entries.filter { $0.matches(path) }.map(\.bodyLimit).max() ?? HTTPLimits.defaultBodyBytes
+    }
+
+    /// Whether the route takes the body as it comes.
+    func streamsBody(_ request: HTTPRequest) -> Bool {
+        guard hasLargeBodies else { return false }
+        let path = Self.segments(request.path ?? "")
+        return entries.contains { $0.streamsBody && $0.method == request.method && $0.matches(path) }
     }
 
     /// Whether the path is that of a WebSocket.

@@ -40,6 +40,17 @@ int wa_open(const char *path, int flags, unsigned mode) {
     return fd < 0 ? -errno : fd;
 }
 
+int wa_openat(int directory, const char *name, int flags, unsigned mode) {
+    int fd = openat(directory, name, flags | O_CLOEXEC, mode);
+    return fd < 0 ? -errno : fd;
+}
+
+int wa_open_directory(const char *path) { return wa_open(path, O_PATH | O_DIRECTORY, 0); }
+
+int wa_rename_new(const char *from, const char *to) {
+    return renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) < 0 ? -errno : 0;
+}
+
 int wa_set_cloexec(int fd) { return fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0; }
 
 int wa_set_nonblocking(int fd) {

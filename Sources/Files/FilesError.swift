@@ -9,8 +9,12 @@ public struct FilesError: Error, Sendable, Equatable {
         case notFound
         /// The file system's permissions refuse it.
         case denied
-        /// The request makes no sense, as a directory where a file is due.
+        /// The request makes no sense.
         case invalid
+        /// A directory, where a file is due.
+        case directory
+        /// A FIFO, socket or device, where a file is due.
+        case notRegular
         /// Something is in the way.
         case conflict
         /// The file is not, or no longer, the one that the client named by its entity tag.
@@ -65,7 +69,7 @@ extension FilesError.Code {
     /// Of several failures the highest status is answered (spec: edit-files).
     var status: Int {
         switch self {
-        case .invalid: 400
+        case .invalid, .directory, .notRegular: 400
         case .denied: 403
         case .notFound: 404
         case .conflict: 409

@@ -9,9 +9,15 @@ public enum FilesLimits {
     /// Bytes of a file that is edited.
     public static let editBytes = 64 << 20
     /// Bytes of the JSON body of edit-files.
-    public static let editBodyBytes = 64 << 20
+    public static let editBodyBytes = 16 << 20
     /// Bytes of one step of a transfer.
     public static let chunkBytes = 256 << 10
+    /// Bytes of a file that says it is empty and is not, as those of /proc.
+    public static let unsizedBytes = 16 << 20
+    /// Bytes of an answer of read-file-lines, whatever the client allows.
+    public static let lineAnswerBytes = 8 << 20
+    /// Entries of a directory that is listed.
+    public static let listEntries = 1_000_000
     /// Symbolic links followed to resolve a path (Linux follows as many).
     public static let links = 40
     /// Milliseconds that a call may take before its file system counts as one that does not answer.

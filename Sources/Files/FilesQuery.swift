@@ -9,7 +9,35 @@ struct FilesQuery {
     private var problems: [HTTPProblem.Validation] = []
 
     init(_ request: Request) {
-        for (key, value) in request.uri.queryParameters { values.append((String(key), String(value))) }
+        for pair in (request.uri.query ?? "").utf8.split(separator: UInt8(ascii: "&")) {
+            let parts = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
+            guard let key = Self.decoded(parts[0]), let value = parts.count > 1 ? Self.decoded(parts[1]) : "" else {
+                problem(String(Substring(parts[0])), "\"\(Substring(pair))\" has a % without two hexadecimal digits")
+                known.insert(String(Substring(parts[0])))
+                continue
+            }
+            values.append((key, value))
+        }
+    }
+
+    /// What a form writes: "+" is a blank. Bytes that are no UTF-8 are kept as ``PathText`` has them.
+    private static func decoded(_ text: Substring.UTF8View) -> String? {
+        func digit(_ byte: UInt8) -> UInt8? { Character(Unicode.Scalar(byte)).hexDigitValue.map(UInt8.init) }
+        var bytes: [UInt8] = []
+        var rest = text[...]
+        while let byte = rest.popFirst() {
+            switch byte {
+            case UInt8(ascii: "+"): bytes.append(UInt8(ascii: " "))
+            case UInt8(ascii: "%"):
+                guard let high = rest.popFirst().flatMap(digit), let low = rest.popFirst().flatMap(digit) else {
+                    return nil
+                }
+                bytes.append(high << 4 | low)
+            default: bytes.append(byte)
+            }
+        }
+        // Text that has an escape's character stays as the client wrote it.
+        return String(validating: bytes, as: UTF8.self) ?? PathText.text(bytes)
     }
 
     /// The value of a key; nil when it is absent or empty.

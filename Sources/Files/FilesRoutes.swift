@@ -7,17 +7,15 @@ import Hummingbird
 public struct FilesRoutes: Sendable {
     static let base = "/api/v0"
 
-    let work: DiskWork
-    let paths: any PathStore
+    let files: FilesContext
 
-    /// - Parameters:
-    ///   - work: where the disk is touched.
-    ///   - paths: told what chats have written.
-    public init(work: DiskWork, paths: any PathStore) {
-        (self.work, self.paths) = (work, paths)
-    }
+    public init(_ files: FilesContext) { self.files = files }
 
     public func add(to routes: AgentRoutes) {
+        ReadRoutes(files: files).add(to: routes)
+        WriteRoute(files: files).add(to: routes)
+        DirectoryRoutes(files: files).add(to: routes)
+        EntryRoutes(files: files).add(to: routes)
     }
 
     /// Turns failures of the file service into answers.

@@ -1,6 +1,7 @@
 import AgentCore
 import CPlatform
 import Glibc
+import NIOCore
 
 /// An open regular file and what it was like when it was opened. Closed when nothing uses it any more.
 final class RegularFile: Sendable {
@@ -28,11 +29,50 @@ final class RegularFile: Sendable {
 
     var number: CInt { file.number }
 
+    /// Bytes from a position on, fewer at the end.
+    func read(at position: Int, count: Int, _ path: String) throws(FilesError) -> ByteBuffer {
+        var buffer = ByteBufferAllocator().buffer(capacity: count)
+        var failure: CInt = 0
+        while failure == 0, buffer.readableBytes < count {
+            let start = position + buffer.readableBytes
+            let room = count - buffer.readableBytes
+            let got = buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: room) { area in
+                let result = pread(number, area.baseAddress, room, start)
+                if result < 0 { failure = errno }
+                return max(0, result)
+            }
+            if failure == EINTR { failure = 0 } else if got == 0 { break }
+        }
+        guard failure == 0 else { throw FilesError.system(failure, "read", path) }
+        return buffer
+    }
+
+    /// All bytes from the beginning to the end, whatever size the file says it has.
+    /// - Throws: ``FilesError`` `.tooLarge` beyond the limit.
+    func readAll(_ path: String, limit: Int) throws(FilesError) -> [UInt8] {
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(min(limit, Int(info.st_size)) + 1)
+        while true {
+            let piece = try read(at: bytes.count, count: min(FilesLimits.chunkBytes, limit + 1 - bytes.count), path)
+            guard piece.readableBytes > 0 else { return bytes }
+            piece.withUnsafeReadableBytes { bytes.append(contentsOf: $0) }
+            guard bytes.count <= limit else {
+                throw FilesError(.tooLarge, "read \(path): the file has more than \(limit) bytes")
+            }
+        }
+    }
+
+    /// - Throws: ``FilesError`` for what a write would not be meant for.
+    static func requireWritable(_ info: stat, _ path: String) throws(FilesError) {
+        if info.st_mode & S_IFMT == S_IFDIR { throw FilesError(.directory, "open \(path): is a directory") }
+        try require(info, path)
+    }
+
     private static func require(_ info: stat, _ path: String) throws(FilesError) {
         switch info.st_mode & S_IFMT {
         case S_IFREG: break
-        case S_IFDIR: throw FilesError(.invalid, "open \(path): not a file")
-        default: throw FilesError(.invalid, "open \(path): not a regular file")
+        case S_IFDIR: throw FilesError(.directory, "open \(path): not a file")
+        default: throw FilesError(.notRegular, "open \(path): not a regular file")
         }
     }
 }

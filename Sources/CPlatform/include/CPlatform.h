@@ -91,6 +91,12 @@ int wa_readable_bytes(int fd);
 int wa_memfd(const char *name);
 /// Opens with O_CLOEXEC added to flags.
 int wa_open(const char *path, int flags, unsigned mode);
+/// As wa_open, relative to a directory.
+int wa_openat(int directory, const char *name, int flags, unsigned mode);
+/// A directory as the base of other calls: needs no permission to read it.
+int wa_open_directory(const char *path);
+/// renameat2 without replacing what is there; -EEXIST when something is.
+int wa_rename_new(const char *from, const char *to);
 int wa_set_cloexec(int fd);
 int wa_set_nonblocking(int fd);
 /// When a file was made, in seconds since 1970; -errno where the file system does not record it. A

@@ -2,6 +2,7 @@ import AgentCore
 import AgentHTTP
 import AgentProc
 import CPlatform
+import Files
 import GitWatch
 import Glibc
 import Metrics
@@ -101,6 +102,7 @@ enum Daemon {
         coreRoutes(context, log, current).add(to: routes)
         ProcessRoutes(manager: manager, pool: context.pool).add(to: routes)
         GitWatchRoutes(watcher: git).add(to: routes)
+        FilesRoutes(await context.files(inherited, state, paths: git)).add(to: routes)
         desktop.add(to: routes)
         let trimmer = MemoryTrimmer(group.next())
         let service = HTTPService(routes: routes, metrics: context.metrics, logger: context.logger) {

@@ -1,0 +1,19 @@
+import AgentCore
+import AgentHTTP
+import Files
+
+extension DaemonContext {
+    /// What the file service works with.
+    /// - Parameter paths: told what chats have written.
+    func files(_ inherited: Daemon.Inherited, _ state: StateDirectory, paths: any PathStore) async -> FilesContext {
+        let directory = state.problem == nil ? configuration.stateDirectory : nil
+        let logger = logger
+        let work = DiskWork(clock: clock, executor: executor, health: health)
+        // Should the disk hang, so does the start: the state directory has been opened before.
+        let temporaries = try? await pool.run { TemporaryFiles(directory: directory, logger: logger) }
+        return FilesContext(
+            work: work, temporaries: temporaries ?? TemporaryFiles(directory: nil, logger: logger), paths: paths,
+            fileMask: inherited.fileMask, home: AgentConfiguration.home(configuration.environment),
+            environment: configuration.environment)
+    }
+}
