@@ -38,10 +38,10 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     private var announced: (body: RequestFraming.Body, isLast: Bool)?
     private var body = ByteBuffer()
     /// The body of a request whose route takes it as it comes, until that has answered.
-    private var streamed: StreamedBody?
-    private var continueIsDue = false
+    var streamed: StreamedBody?
+    var continueIsDue = false
     private var caller: CallerPresence?
-    private var timer = DeadlineTimer()
+    var timer = DeadlineTimer()
     private var discarded = 0
     /// Bytes that arrived behind the request under way.
     private var pipelined = 0
@@ -264,7 +264,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         }
     }
 
-    private func start(_ kind: HTTPConnectionState.Timer) {
+    func start(_ kind: HTTPConnectionState.Timer) {
         guard let context else { return }
         let limits = service.limits
         let delay =
@@ -282,7 +282,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
 
     /// Reading goes on while a request is answered, since each pause costs two system calls. Not behind the last
     /// request of a connection: what comes may belong to another protocol.
-    private func readIfWanted() {
+    func readIfWanted() {
         switch state.phase {
         case .idle, .header, .body, .lingering: context?.read()
         case .streaming: if streamed?.wantsMore == true { context?.read() }
@@ -293,35 +293,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
 
     // MARK: Answers
 
-    /// Runs the route, which takes the body as it comes.
-    private func stream(_ sendContinue: Bool) {
-        guard let loop = context?.eventLoop else { return }
-        continueIsDue = sendContinue
-        let handler = NIOLoopBound(self, eventLoop: loop)
-        let body = StreamedBody { loop.execute { handler.value.bodyWanted() } }
-        streamed = body
-        dispatch(RequestBody(asyncSequence: body))
-    }
-
-    private func bodyWanted() {
-        guard state.phase == .streaming, let streamed else { return }
-        if continueIsDue { writeContinue() }
-        watchBody(streamed)
-        readIfWanted()
-    }
-
-    /// The client has time for the next bytes while they are waited for, not while the route is busy.
-    private func watchBody(_ body: StreamedBody) {
-        if body.wantsMore { start(.body) } else { timer.stop() }
-    }
-
-    private func writeContinue() {
-        continueIsDue = false
-        let head = HTTPResponseHead(version: .http1_1, status: .continue)
-        context?.writeAndFlush(wrapOutboundOut(.head(head)), promise: nil)
-    }
-
-    private func dispatch(_ body: RequestBody) {
+    func dispatch(_ body: RequestBody) {
         guard let context, let request = head?.request else { return refuse(.malformed) }
         let caller = CallerPresence()
         self.caller = caller

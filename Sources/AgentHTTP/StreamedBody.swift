@@ -1,5 +1,6 @@
 import Hummingbird
 import NIOCore
+import NIOHTTP1
 import Synchronization
 
 /// The body of a request whose route runs while it arrives: what has come is kept until the route takes it, and beyond
@@ -83,5 +84,36 @@ final class StreamedBody: AsyncSequence, Sendable {
             }
             if wasFull { onDemand() }
         }
+    }
+}
+
+// The connection's side of it.
+extension HTTPConnectionHandler {
+    /// Runs the route, which takes the body as it comes.
+    func stream(_ sendContinue: Bool) {
+        guard let loop = context?.eventLoop else { return }
+        continueIsDue = sendContinue
+        let handler = NIOLoopBound(self, eventLoop: loop)
+        let body = StreamedBody { loop.execute { handler.value.bodyWanted() } }
+        streamed = body
+        dispatch(RequestBody(asyncSequence: body))
+    }
+
+    func bodyWanted() {
+        guard state.phase == .streaming, let streamed else { return }
+        if continueIsDue { writeContinue() }
+        watchBody(streamed)
+        readIfWanted()
+    }
+
+    /// The client has time for the next bytes while they are waited for, not while the route is busy.
+    func watchBody(_ body: StreamedBody) {
+        if body.wantsMore { start(.body) } else { timer.stop() }
+    }
+
+    func writeContinue() {
+        continueIsDue = false
+        let head = HTTPResponseHead(version: .http1_1, status: .continue)
+        context?.writeAndFlush(wrapOutboundOut(.head(head)), promise: nil)
     }
 }

@@ -45,6 +45,54 @@ import Testing
         #expect(chunked.timerFired(.linger) == .close)
     }
 
+    private func streaming(keepAlive: Bool = true, limit: Int = 10) -> HTTPConnectionState {
+        var state = HTTPConnectionState()
+        let action = state.headArrived(
+            keepAlive: keepAlive, expectsContinue: true, hasBody: true, declaredLength: nil, limit: limit,
+            streams: true, refusal: nil)
+        #expect(action == .stream(sendContinue: true))
+        return state
+    }
+
+    @Test func aStreamedBodyEndsBeforeOrAfterTheAnswer() {
+        var whole = streaming()
+        #expect(whole.bodyArrived(count: 10) == .append)
+        #expect(whole.endArrived() == .endBody)
+        whole.responseBegins()
+        #expect(whole.responseFinished() == .next)
+        var early = streaming()
+        early.responseBegins()
+        #expect(early.mustClose)
+        #expect(early.responseFinished() == .linger)
+        #expect(early.endArrived() == .none)
+    }
+
+    @Test func aStreamedBodyThatFailsDoesSoThroughItsRoute() {
+        var large = streaming()
+        #expect(large.bodyArrived(count: 11) == .failBody(.tooLarge(limit: 10)))
+        #expect(large.bodyArrived(count: 1) == .none)
+        #expect(large.responseFinished() == .linger)
+        var slow = streaming()
+        #expect(slow.timerFired(.header) == .none)
+        #expect(slow.timerFired(.body) == .failBody(.timeout("body")))
+        var cut = streaming()
+        #expect(cut.inputClosed() == .failBody(.truncated))
+        #expect(cut.responseFinished() == .close)
+        var broken = streaming()
+        #expect(broken.parserFailed(.malformed) == .failBody(.malformed))
+        var gone = streaming()
+        #expect(gone.closed() == .failBody(.truncated))
+        var stopping = streaming()
+        #expect(stopping.shutdown() == .none)
+        #expect(stopping.endArrived() == .endBody)
+        #expect(stopping.responseFinished() == .linger)
+        var bare = HTTPConnectionState()
+        let action = bare.headArrived(
+            keepAlive: true, expectsContinue: false, hasBody: false, declaredLength: nil, limit: 10, streams: true,
+            refusal: nil)
+        #expect(action == .collect(sendContinue: false))
+    }
+
     @Test func timersCountOnlyInTheirPhase() {
         var state = HTTPConnectionState()
         #expect(state.timerFired(.header) == .none)
