@@ -8,6 +8,12 @@ public enum FilesLimits {
     public static let bytesInFlight = 64 << 20
     /// Bytes of a file that is edited.
     public static let editBytes = 64 << 20
+    /// Lines that the answer names for one edit at most.
+    public static let editMatchLines = 1_000
+    /// Bytes of a file that is searched for lines with another number of a character when an edit doesn't match.
+    public static let editHintBytes = 4 << 20
+    /// Lines of a search that are compared with those of the file for that.
+    public static let editHintLines = 32
     /// Bytes of the JSON body of edit-files.
     public static let editBodyBytes = 16 << 20
     /// Bytes of one step of a transfer.

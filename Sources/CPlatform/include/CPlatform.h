@@ -175,6 +175,15 @@ int wa_socket_family(int fd);
 /// Whether a TCP socket is bound to every address, an IPv4 one inside IPv6 included.
 bool wa_socket_is_wildcard(int fd);
 
+// --- Bytes -------------------------------------------------------------------------------------
+
+/// Where the needle begins first, in time in proportion to the bytes; NULL when it is not there.
+const void *wa_find(const void *bytes, size_t count, const void *needle, size_t length);
+/// The last such byte; NULL when there is none.
+const void *wa_find_last(const void *bytes, size_t count, uint8_t byte);
+/// How many such bytes there are.
+size_t wa_count(const uint8_t *bytes, size_t count, uint8_t byte);
+
 // --- The process itself ------------------------------------------------------------------------
 
 char **wa_environ(void);
