@@ -30,4 +30,10 @@ public enum FilesLimits {
     public static let hangingMilliseconds = 10_000
     /// Milliseconds after which a call no longer counts among ``atOnce``.
     public static let slowMilliseconds = 3_000
+    /// Bytes of a `.gitignore` file; a larger one is not read.
+    static let ignoreFileBytes = 256 << 10
+    /// Rules that hold in one directory; further ones are left out, those of the innermost files first.
+    static let ignoreRules = 20_000
+    /// Characters of the patterns (not of plain names and endings) among ``ignoreRules``; further ones are left out.
+    static let ignorePlaces = 32_768
 }

@@ -49,6 +49,8 @@ struct GlobAutomaton: Sendable {
     private var follow: [Places] = []
     private(set) var start: Places
     private let byCharacter: Bool
+    /// How many places there are but for the end.
+    var count: Int { steps.count }
     private var end: Int { steps.count }
     private var words: Int { start.rest.count + 1 }
 

@@ -8,7 +8,8 @@ struct GlobClass: Sendable {
     /// - Parameters:
     ///   - units: the pattern.
     ///   - index: behind the `[`; afterwards behind the `]`.
-    init(_ units: [GlobUnit], _ index: inout Int) throws(Failure) {
+    ///   - takesEmptyRanges: `[b-a]` is its first character, as git has it.
+    init(_ units: [GlobUnit], _ index: inout Int, takesEmptyRanges: Bool = false) throws(Failure) {
         var next = Units(units: units, index: index)
         if next.peek == "!" || next.peek == "^" {
             isNegated = true
@@ -33,8 +34,8 @@ struct GlobClass: Sendable {
             next.index += 1
             guard let first = next.take() else { throw .unclosed }
             let high = try next.literal(first)
-            guard low <= high else { throw .emptyRange }
-            ranges.append(low...high)
+            guard low <= high || takesEmptyRanges else { throw .emptyRange }
+            ranges.append(low...max(low, high))
         }
         index = next.index
     }
