@@ -15,6 +15,8 @@ package final class Pattern: Sendable {
         package static let ignoreCase = Options(rawValue: Int32(WA_REGEX_IGNORE_CASE))
         /// The pattern is text to find, without special characters.
         package static let literal = Options(rawValue: Int32(WA_REGEX_LITERAL))
+        /// `^` and `$` match at the bounds of lines, which no match reaches beyond, but for `\C` (any byte).
+        package static let lines = Options(rawValue: Int32(WA_REGEX_LINES))
     }
 
     // The pointer never changes, and RE2 locks what it changes behind it while it matches.
@@ -45,7 +47,8 @@ package final class Pattern: Sendable {
 
     /// The first match.
     /// - Parameters:
-    ///   - text: its beginning and end are where `^` and `$` match; bytes that are no UTF-8 match nothing.
+    ///   - text: its beginning and end are where `^` and `$` match, unless ``Options/lines`` was given; bytes that are
+    ///     no UTF-8 match nothing.
     ///   - start: where to begin to look.
     package func firstMatch(in text: UnsafeRawBufferPointer, from start: Int = 0) -> Range<Int>? {
         var (lower, upper) = (0, 0)

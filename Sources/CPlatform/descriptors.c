@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 // Only our end does not block: what a child reads or writes must go on blocking.
@@ -49,6 +50,12 @@ int wa_open_directory(const char *path) { return wa_open(path, O_PATH | O_DIRECT
 
 int wa_rename_new(const char *from, const char *to) {
     return renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) < 0 ? -errno : 0;
+}
+
+ssize_t wa_read_entries(int directory, void *buffer, size_t count) {
+    // The C library of older systems has no function for it.
+    long got = syscall(SYS_getdents64, directory, buffer, count);
+    return got < 0 ? -errno : (ssize_t)got;
 }
 
 int wa_set_cloexec(int fd) { return fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0; }

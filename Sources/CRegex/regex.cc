@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <string>
 
 struct wa_regex {
     re2::RE2 expression;
@@ -18,7 +19,11 @@ wa_regex *wa_regex_make(
     chosen.set_case_sensitive((options & WA_REGEX_IGNORE_CASE) == 0);
     chosen.set_literal((options & WA_REGEX_LITERAL) != 0);
     chosen.set_max_mem(static_cast<int64_t>(memory));
-    auto regex = new (std::nothrow) wa_regex(re2::StringPiece(pattern, length), chosen);
+    chosen.set_never_nl((options & WA_REGEX_LINES) != 0);
+    std::string text(pattern, length);
+    // A flag of the syntax, for there is no option for it.
+    if ((options & WA_REGEX_LINES) != 0 && (options & WA_REGEX_LITERAL) == 0) text.insert(0, "(?m)");
+    auto regex = new (std::nothrow) wa_regex(text, chosen);
     if (regex != nullptr && regex->expression.ok()) return regex;
     if (error_capacity > 0) {
         const char *text = regex == nullptr ? "out of memory" : regex->expression.error().c_str();

@@ -24,8 +24,8 @@ public final class DiskWork: Sendable {
     private let pool: BlockingPool
     private let turns: TurnQueue
     private let memory: TurnQueue
-    private let clock: AgentClock
-    private let executor: any TaskExecutor
+    let clock: AgentClock
+    let executor: any TaskExecutor
     private let state = Mutex(State())
 
     /// - Parameters:

@@ -36,4 +36,32 @@ public enum FilesLimits {
     static let ignoreRules = 20_000
     /// Characters of the patterns (not of plain names and endings) among ``ignoreRules``; further ones are left out.
     static let ignorePlaces = 32_768
+    /// Searches under way at once; more wait in order.
+    public static let searchesAtOnce = 4
+    /// Threads that work at one search at once.
+    static let searchThreads = 2
+    /// Milliseconds of a search; what was found until then is the answer.
+    public static let searchMilliseconds = 10_000
+    /// Milliseconds after which a search lets other disk work through.
+    static let searchPieceMilliseconds = 25
+    /// Directories below the root of a search, one in the other; what lies deeper is left out.
+    public static let searchDepth = 256
+    /// Bytes of directory entries that are read at once.
+    static let entryBytes = 8 << 10
+    /// Paths that glob answers with if nothing is said, and at most.
+    static let globDefault = 1_000
+    static let globMaximum = 10_000
+    /// Matches that grep answers with if nothing is said, and at most.
+    static let grepDefault = 200
+    static let grepMaximum = 10_000
+    /// Lines before and after a match, at most.
+    static let grepContext = 20
+    /// Bytes of a file that grep looks into; larger ones are left out.
+    public static let grepFileBytes = 2 << 20
+    /// Bytes of a line that grep shows.
+    static let grepLineBytes = 1_024
+    /// Bytes of the lines in an answer of grep, but for the last match's.
+    static let grepAnswerBytes = 4 << 20
+    /// Bytes at the beginning of a file in which a NUL makes it binary.
+    static let binaryBytes = 8 << 10
 }

@@ -16,6 +16,7 @@ public struct FilesRoutes: Sendable {
         WriteRoute(files: files).add(to: routes)
         DirectoryRoutes(files: files).add(to: routes)
         EntryRoutes(files: files).add(to: routes)
+        SearchRoutes(work: files.work).add(to: routes)
     }
 
     /// Turns failures of the file service into answers.

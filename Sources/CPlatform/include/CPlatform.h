@@ -97,6 +97,9 @@ int wa_openat(int directory, const char *name, int flags, unsigned mode);
 int wa_open_directory(const char *path);
 /// renameat2 without replacing what is there; -EEXIST when something is.
 int wa_rename_new(const char *from, const char *to);
+/// Reads entries of an open directory as the kernel has them (struct linux_dirent64 of getdents64(2)): the bytes
+/// they take, 0 at the end, or -errno.
+ssize_t wa_read_entries(int directory, void *buffer, size_t count);
 int wa_set_cloexec(int fd);
 int wa_set_nonblocking(int fd);
 /// When a file was made, in seconds since 1970; -errno where the file system does not record it. A

@@ -16,6 +16,8 @@ enum {
     WA_REGEX_IGNORE_CASE = 1,
     /// The pattern is text to find, without special characters.
     WA_REGEX_LITERAL = 2,
+    /// `^` and `$` match at the bounds of lines, and no match reaches beyond one.
+    WA_REGEX_LINES = 4,
 };
 
 /// Compiles a pattern.
@@ -25,7 +27,8 @@ wa_regex *wa_regex_make(
     const char *pattern, size_t length, int options, size_t memory, char *error, size_t error_capacity);
 void wa_regex_free(wa_regex *regex);
 
-/// Looks for the leftmost match in text[start..<end]; `^` and `$` mean the bounds of the whole text. May be called from several
+/// Looks for the leftmost match in text[start..<end]; `^` and `$` mean the bounds of the whole text unless
+/// WA_REGEX_LINES was given. May be called from several
 /// threads at once.
 bool wa_regex_find(
     const wa_regex *regex, const char *text, size_t length, size_t start, size_t end, size_t *match_start,

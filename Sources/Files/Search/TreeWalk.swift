@@ -1,0 +1,208 @@
+import AgentCore
+import CPlatform
+import Glibc
+import Synchronization
+
+/// What a search does with the entries that a walk comes upon. Called from several threads at once.
+protocol TreeVisitor: Sendable {
+    /// - Parameter buffer: memory that lasts from entry to entry.
+    /// - Returns: false when the walk may end.
+    func visit(_ entry: TreeEntry, _ buffer: inout ScratchBuffer) -> Bool
+}
+
+/// Walks a tree, in pieces and from several threads at once. Links below the root are not followed, even if a
+/// directory becomes one meanwhile; ignored directories, `.git` and those that can't be opened are left out.
+///
+/// What is to be done lies on a stack, so that no more directories are open than the tree is deep, for each thread.
+final class TreeWalk: Sendable {
+    private enum Item {
+        /// A directory in another one.
+        case directory([CChar], of: TreeDirectory, GlobPattern.Place?)
+        /// The next entries of a directory.
+        case next(TreeDirectory)
+        /// Entries that are read already.
+        case entries([UInt8], of: TreeDirectory)
+    }
+
+    private struct State {
+        var items: [Item] = []
+        /// Threads that may yet add to them.
+        var busy = 0
+        var idle: [Wakeup] = []
+        var isIncomplete = false
+    }
+
+    enum Turn { case more, idle, end }
+
+    private let pattern: GlobPattern?
+    private let ignoreFiles: IgnoreFiles?
+    private let visitor: any TreeVisitor
+    private let state = Mutex(State())
+    private let stopped = Atomic(false)
+    private let kernelFileSystems = KernelFileSystems()
+    private let device: dev_t
+
+    /// - Parameters:
+    ///   - pattern: for the paths of files below the root, that of the root's place; nil is all.
+    ///   - ignoreFiles: nil leaves nothing out but `.git`.
+    init(_ root: TreeRoot, pattern: GlobPattern?, ignoreFiles: IgnoreFiles?, visitor: any TreeVisitor) {
+        (self.pattern, self.ignoreFiles, self.visitor) = (pattern, ignoreFiles, visitor)
+        device = root.device
+        state.withLock { $0.items = [.next(root.directory)] }
+    }
+
+    /// Whether something was left out for want of time or descriptors, or because it lies too deep.
+    var isIncomplete: Bool { state.withLock { $0.isIncomplete } }
+
+    /// Ends the walk soon; what is left of it is missing.
+    func stop() {
+        let isNew = state.withLock { state in
+            if stopped.load(ordering: .relaxed) { return false }
+            if state.busy > 0 || !state.items.isEmpty { state.isIncomplete = true }
+            return true
+        }
+        if isNew { end() }
+    }
+
+    // MARK: - Working
+
+    /// Does a part of the walk.
+    /// - Parameter idle: signalled when there is something to do again, after `.idle`.
+    func work(_ milliseconds: Int, _ idle: Wakeup) -> Turn {
+        var buffer = ScratchBuffer()
+        let end = ContinuousClock.now + .milliseconds(milliseconds)
+        while true {
+            switch take(idle) {
+            case .item(let item):
+                handle(item, until: end, &buffer)
+                finish()
+            case .nothing(let turn): return turn
+            }
+            if ContinuousClock.now >= end { return .more }
+        }
+    }
+
+    private enum Next {
+        case item(Item)
+        case nothing(Turn)
+    }
+
+    private func take(_ idle: Wakeup) -> Next {
+        state.withLock { state in
+            if let item = state.items.popLast() {
+                state.busy += 1
+                return .item(item)
+            }
+            guard state.busy > 0 else { return .nothing(.end) }
+            state.idle.append(idle)
+            return .nothing(.idle)
+        }
+    }
+
+    private func finish() {
+        let idle = state.withLock { state -> [Wakeup] in
+            state.busy -= 1
+            guard state.busy == 0, state.items.isEmpty else { return [] }
+            defer { state.idle = [] }
+            return state.idle
+        }
+        for wakeup in idle { wakeup.signal() }
+    }
+
+    private func put(_ item: Item) {
+        let idle = state.withLock { state -> Wakeup? in
+            guard !stopped.load(ordering: .relaxed) else { return nil }
+            state.items.append(item)
+            return state.idle.popLast()
+        }
+        idle?.signal()
+    }
+
+    private func end() {
+        stopped.store(true, ordering: .relaxed)
+        let items = state.withLock { state in
+            defer { state.items = [] }
+            return state.items
+        }
+        // Their directories are closed without the lock.
+        _ = items
+    }
+
+    private func handle(_ item: Item, until end: ContinuousClock.Instant, _ buffer: inout ScratchBuffer) {
+        switch item {
+        case .directory(let name, let parent, let place): open(name, parent, place)
+        case .entries(let bytes, let directory): look(bytes, directory, until: end, &buffer)
+        case .next(let directory):
+            let bytes = [UInt8](unsafeUninitializedCapacity: FilesLimits.entryBytes) { area, count in
+                count = max(0, wa_read_entries(directory.number, area.baseAddress, area.count))
+            }
+            guard !bytes.isEmpty else { return }
+            // Another thread may go on with it while this one looks at what there is.
+            put(.next(directory))
+            look(bytes, directory, until: end, &buffer)
+        }
+    }
+
+    private func open(_ name: [CChar], _ parent: TreeDirectory, _ place: GlobPattern.Place?) {
+        guard parent.depth < FilesLimits.searchDepth else { return miss() }
+        let number = name.withUnsafeBufferPointer { name in
+            name.baseAddress.map { TreeDirectory.open(parent.number, $0) } ?? -EINVAL
+        }
+        guard number >= 0 else {
+            if number == -EMFILE || number == -ENFILE || number == -ENOMEM { miss() }
+            return
+        }
+        let device = TreeRoot.device(number)
+        guard device == self.device || !kernelFileSystems.contain(device) else {
+            close(number)
+            return
+        }
+        let path = parent.path + name.dropLast().map { UInt8(bitPattern: $0) } + [UInt8(ascii: "/")]
+        let rules = ignoreFiles?.rules(in: number, path: path, outer: parent.rules)
+        let directory = TreeDirectory(number, path: path, depth: parent.depth + 1, rules: rules, place: place)
+        put(.next(directory))
+    }
+
+    private func miss() { state.withLock { $0.isIncomplete = true } }
+
+    private func look(
+        _ bytes: [UInt8], _ directory: TreeDirectory, until end: ContinuousClock.Instant, _ buffer: inout ScratchBuffer
+    ) {
+        var path = directory.path
+        path.reserveCapacity(path.count + Int(NAME_MAX))
+        let done = bytes.withUnsafeBytes { area in
+            TreeEntry.each(in: area, of: directory) { entry in
+                guard !stopped.load(ordering: .relaxed), ContinuousClock.now < end else { return false }
+                look(entry, &path, &buffer)
+                return true
+            }
+        }
+        if done < bytes.count { put(.entries(Array(bytes[done...]), of: directory)) }
+    }
+
+    private func look(_ entry: TreeEntry, _ path: inout [UInt8], _ buffer: inout ScratchBuffer) {
+        let directory = entry.directory
+        if entry.kind == .directory {
+            var place: GlobPattern.Place?
+            if let pattern, let outer = directory.place {
+                place = pattern.entering(entry.name, in: outer)
+                guard place != nil else { return }
+            }
+            guard !isIgnored(entry, &path) else { return }
+            put(.directory(entry.name.map { CChar(bitPattern: $0) } + [0], of: directory, place))
+        } else {
+            if let pattern, let place = directory.place, !pattern.matches(entry.name, in: place) { return }
+            guard entry.kind != .other, !isIgnored(entry, &path) else { return }
+            if !visitor.visit(entry, &buffer) { stop() }
+        }
+    }
+
+    private func isIgnored(_ entry: TreeEntry, _ path: inout [UInt8]) -> Bool {
+        guard let rules = entry.directory.rules else { return false }
+        let start = entry.directory.path.count
+        path.replaceSubrange(start..<path.count, with: entry.name)
+        return path.withUnsafeBytes { path in
+            rules.ignores(path, nameStart: start, isDirectory: entry.kind == .directory)
+        }
+    }
+}
