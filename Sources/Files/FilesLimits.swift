@@ -28,6 +28,15 @@ public enum FilesLimits {
     public static let links = 40
     /// Milliseconds that a call may take before its file system counts as one that does not answer.
     public static let hangingMilliseconds = 10_000
+    /// Bytes of an archive before it is compressed, headers included, and entries in it; both ways.
+    public static let archiveBytes = 1 << 30
+    public static let archiveEntries = 100_000
+    /// Bytes of the names of an archive's directories, which are kept until their times can be set.
+    public static let archiveDirectoryNameBytes = 16 << 20
+    /// Written paths that a chat's path store is told of; one in each directory.
+    public static let archiveReportedPaths = 1_000
+    /// Bytes of an extended header of a tar archive; it holds one name.
+    public static let tarMetadataBytes = 1 << 20
     /// Milliseconds after which a call no longer counts among ``atOnce``.
     public static let slowMilliseconds = 3_000
     /// Bytes of a `.gitignore` file; a larger one is not read.
