@@ -233,12 +233,14 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
         .target(
             name: "Files",
             dependencies: [
                 "AgentCore",
                 "AgentHTTP",
                 "CPlatform",
+                "CZlib",
                 .product(name: "Hummingbird", package: "hummingbird"),
                 .product(name: "HTTPTypes", package: "swift-http-types"),
                 .product(name: "Logging", package: "swift-log"),
@@ -475,6 +477,7 @@ let package = Package(
                 "AgentHTTP",
                 "AgentTestSupport",
                 "CPlatform",
+                "CTestSupport",
                 "Files",
                 // Built for the tests that run the daemon.
                 "WorkspaceAgent",

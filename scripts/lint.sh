@@ -40,6 +40,7 @@ walls='
 CPlatform
 CRegex
 CSQLite
+CZlib
 CLibgit2
 CDesktop
 AgentCore              CPlatform CRegex
@@ -52,7 +53,7 @@ ControlPlaneAPI        AgentCore AgentProto DRPC
 AgentProc              AgentCore AgentHTTP CPlatform
 GitWatch               AgentCore AgentHTTP CLibgit2 CPlatform
 Desktop                AgentCore AgentHTTP CDesktop CPlatform
-Files                  AgentCore AgentHTTP CPlatform
+Files                  AgentCore AgentHTTP CPlatform CZlib
 AgentSocket            AgentCore AgentProto CPlatform ControlPlaneAPI DRPC
 BoundaryLog            AgentCore AgentProto CPlatform CSQLite ControlPlaneAPI DRPC
 WorkspaceScripts       AgentCore AgentProto CPlatform ControlPlaneAPI DRPC

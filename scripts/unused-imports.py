@@ -49,6 +49,7 @@ C_MODULES = {
     "CDesktop": r"\b(?:wd|WD)_\w+",
     "CLibgit2": r"\b(?:wg|WG|git|GIT)_\w+",
     "CSQLite": r"\b(?:sqlite3|SQLITE_)\w*",
+    "CZlib": r"\b(?:wz_\w+|z_stream|deflate\w*|inflate\w*|Z_[A-Z_]+)\b",
 }
 # These bring libc with them.
 BRING_LIBC = {"Foundation", "FoundationEssentials", "Dispatch"}

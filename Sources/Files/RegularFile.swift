@@ -27,6 +27,23 @@ final class RegularFile: Sendable {
         self.info = info
     }
 
+    /// As above, of a directory's tree without following links.
+    /// - Returns: -EINVAL as the failure for what is no regular file.
+    static func open(_ path: [UInt8], below root: OpenDirectory) -> Result<RegularFile, SystemFailure> {
+        let result = root.open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY)
+        guard result >= 0 else { return .failure(SystemFailure(number: -result)) }
+        let file = OwnedDescriptor(result)
+        var info = stat()
+        guard fstat(file.number, &info) == 0 else { return .failure(SystemFailure(number: errno)) }
+        guard info.st_mode & S_IFMT == S_IFREG else { return .failure(SystemFailure(number: EINVAL)) }
+        return .success(RegularFile(file, info))
+    }
+
+    private init(_ file: consuming OwnedDescriptor, _ info: stat) {
+        self.file = file
+        self.info = info
+    }
+
     var number: CInt { file.number }
 
     /// Bytes from a position on, fewer at the end.

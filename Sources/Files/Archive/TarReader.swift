@@ -85,7 +85,9 @@ struct TarReader {
     /// There are no more bytes. An archive may end without the blocks that mark its end, but not within an entry.
     func finish() throws(FilesError) {
         if case .ended = state { return }
-        guard offset + input.readableBytes > 0 else { throw FilesError(.invalid, "the archive is empty: not even the end of one is there") }
+        guard offset + input.readableBytes > 0 else {
+            throw FilesError(.invalid, "the archive is empty: not even the end of one is there")
+        }
         guard case .header = state, input.readableBytes == 0, local.isEmpty else {
             throw FilesError(.invalid, "the archive is cut off behind byte \(offset + input.readableBytes)")
         }

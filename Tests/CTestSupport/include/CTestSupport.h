@@ -7,4 +7,10 @@
 /// Returns 0, or an errno.
 int test_refuse_clone3(int error);
 
+/// Exchanges two paths at once. Returns 0, or an errno.
+int test_exchange(const char *a, const char *b);
+
+/// Takes the rights of an ordinary user from this thread alone, for good. Returns 0, or an errno.
+int test_become_user(unsigned id);
+
 #endif

@@ -28,7 +28,8 @@ struct TarPeerTests {
         let directory = try TemporaryDirectory()
         try made(directory)
         // Formats that have no long names.
-        let excluded = format == "v7" || format == "ustar" ? ["--exclude=nnn*", "--exclude=long", "--exclude=directory"] : []
+        let excluded =
+            format == "v7" || format == "ustar" ? ["--exclude=nnn*", "--exclude=long", "--exclude=directory"] : []
         let result = try CommandResult.of(
             ["tar", "-C", "\(directory.path)/t", "--format=\(format)", "--sort=name", "-cf", "\(directory.path)/a.tar"]
                 + excluded + ["."])
