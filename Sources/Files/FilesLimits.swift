@@ -37,6 +37,14 @@ public enum FilesLimits {
     public static let archiveReportedPaths = 1_000
     /// Bytes of an extended header of a tar archive; it holds one name.
     public static let tarMetadataBytes = 1 << 20
+    /// What bundle-files collects at most: files, the last bytes of each, and bytes of the archive without the manifest.
+    public static let bundleFiles = 10_000
+    public static let bundleBytesPerFile = 10 << 20
+    public static let bundleBytes = 100 << 20
+    /// Bytes of the JSON body of bundle-files.
+    public static let bundleBodyBytes = 64 << 10
+    /// How long a bundle may take; what is left then is only named.
+    public static let bundleTime = Duration.seconds(300)
     /// Milliseconds after which a call no longer counts among ``atOnce``.
     public static let slowMilliseconds = 3_000
     /// Bytes of a `.gitignore` file; a larger one is not read.

@@ -85,6 +85,17 @@ final class RegularFile: Sendable {
         try require(info, path)
     }
 
+    /// Reads on.
+    /// - Returns: how many bytes; 0 at the end, or -errno.
+    func read(_ count: Int, into buffer: inout ByteBuffer) -> Int {
+        var result = 0
+        buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: count) { area in
+            result = wa_read(number, area.baseAddress, count)
+            return max(0, result)
+        }
+        return result
+    }
+
     private static func require(_ info: stat, _ path: String) throws(FilesError) {
         switch info.st_mode & S_IFMT {
         case S_IFREG: break

@@ -73,12 +73,8 @@ struct PackWalk {
         defer { closedir(stream) }
         var found: [TarEntry] = []
         while let read = readdir(stream) {
-            let name = withUnsafePointer(to: &read.pointee.d_name) {
-                $0.withMemoryRebound(to: UInt8.self, capacity: 256) {
-                    Array(UnsafeBufferPointer(start: $0, count: strlen($0)))
-                }
-            }
-            if name == Array(".".utf8) || name == Array("..".utf8) { continue }
+            let name = Self.name(read)
+            if Self.isDots(name) { continue }
             guard let entry = Self.entry(name, in: opened) else { continue }
             entries += 1
             guard entries <= limits.entries else { throw limits.tooManyEntries }
@@ -88,6 +84,16 @@ struct PackWalk {
         levels.append(Level(path: path, entries: found))
         return nil
     }
+
+    static func name(_ entry: UnsafeMutablePointer<dirent>) -> [UInt8] {
+        withUnsafePointer(to: &entry.pointee.d_name) {
+            $0.withMemoryRebound(to: CChar.self, capacity: 256) {
+                Array(UnsafeRawBufferPointer(start: $0, count: strlen($0)))
+            }
+        }
+    }
+
+    static func isDots(_ name: [UInt8]) -> Bool { name == Array(".".utf8) || name == Array("..".utf8) }
 
     /// - Returns: nil for what has gone and what archives do not have.
     private static func entry(_ name: [UInt8], in directory: CInt) -> TarEntry? {

@@ -105,21 +105,15 @@ final class Packer {
     private func read(_ plain: inout ByteBuffer) throws(FilesError) {
         guard let now = reading else { return }
         let wanted = min(now.rest, max(FilesLimits.chunkBytes - plain.readableBytes, 1))
-        var result = 0
-        if wanted > 0 {
-            plain.writeWithUnsafeMutableBytes(minimumWritableBytes: wanted) { area in
-                result = wa_read(now.file.number, area.baseAddress, wanted)
-                return max(0, result)
-            }
-            guard result >= 0 else { throw FilesError.system(CInt(-result), "read", source.path) }
+        var count = wanted == 0 ? 0 : now.file.read(wanted, into: &plain)
+        guard count >= 0 else { throw FilesError.system(CInt(-count), "read", source.path) }
+        if count == 0 {
             // It has shrunk.
-            if result == 0 {
-                plain.writeRepeatingByte(0, count: wanted)
-                result = wanted
-            }
+            plain.writeRepeatingByte(0, count: wanted)
+            count = wanted
         }
-        reading?.rest -= result
-        guard now.rest == result else { return }
+        reading?.rest -= count
+        guard now.rest == count else { return }
         plain.writeRepeatingByte(0, count: now.padding)
         reading = nil
     }

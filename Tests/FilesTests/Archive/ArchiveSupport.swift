@@ -1,7 +1,10 @@
 import AgentTestSupport
+import CTestSupport
 import Foundation
 import Glibc
 import NIOCore
+import Synchronization
+import Testing
 
 @testable import Files
 
@@ -109,4 +112,24 @@ extension TemporaryDirectory {
     var tree: [String] {
         (FileManager.default.enumerator(atPath: path)?.allObjects as? [String] ?? []).sorted()
     }
+}
+
+/// Runs the body on a thread that has the rights of another user.
+func asOtherUser<T: Sendable>(_ body: @escaping @Sendable () throws -> T) throws -> T {
+    let result = Handover<Result<T, any Error>>()
+    let done = DispatchSemaphore(value: 0)
+    Thread.detachNewThread {
+        let own = Result {
+            guard test_become_user(65_534) == 0 else { throw Mismatch() }
+            return try body()
+        }
+        result.value.withLock { $0 = own }
+        done.signal()
+    }
+    done.wait()
+    return try #require(result.value.withLock { $0 }).get()
+}
+
+private final class Handover<Value: Sendable>: Sendable {
+    let value = Mutex<Value?>(nil)
 }

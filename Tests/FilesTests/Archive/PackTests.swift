@@ -1,10 +1,8 @@
 import AgentCore
 import AgentTestSupport
-import CTestSupport
 import Foundation
 import Glibc
 import NIOCore
-import Synchronization
 import Testing
 
 @testable import Files
@@ -188,29 +186,14 @@ struct PackTests {
         }
         #expect(
             refused
-                == "open /t/big: permission denied (and 1 more); add skip_unreadable=true to leave out what may not be read"
+                == "open /t/big: permission denied (and 1 more); "
+                + "add skip_unreadable=true to leave out what may not be read"
         )
         #expect(
             skipped.filter { !$0.hasPrefix("t/caf") } == [
                 "t/", "t/.hidden", "t/d/", "t/dangling", "t/empty/", "t/hard",
             ])
         chmod("\(directory.path)/t/d", 0o755)
-    }
-
-    /// Runs the body on a thread that has the rights of another user.
-    private func asOtherUser<T: Sendable>(_ body: @escaping @Sendable () throws -> T) throws -> T {
-        let result = Handover<Result<T, any Error>>()
-        let done = DispatchSemaphore(value: 0)
-        Thread.detachNewThread {
-            let own = Result {
-                guard test_become_user(65_534) == 0 else { throw Mismatch() }
-                return try body()
-            }
-            result.value.withLock { $0 = own }
-            done.signal()
-        }
-        done.wait()
-        return try #require(result.value.withLock { $0 }).get()
     }
 
     @Test func acceptedCodings() {
@@ -222,8 +205,4 @@ struct PackTests {
         }
         #expect(ArchiveRoutes.acceptsGzip(["br", "gzip"]))
     }
-}
-
-private final class Handover<Value: Sendable>: Sendable {
-    let value = Mutex<Value?>(nil)
 }
