@@ -109,13 +109,6 @@ final class FileReplacement: Sendable {
     }
 }
 
-/// Lends a name to a system call that returns -errno.
-func withName(_ name: [UInt8], _ call: (UnsafePointer<CChar>) -> CInt) -> CInt {
-    (name + [0]).withUnsafeBytes { area in
-        area.baseAddress.map { call($0.assumingMemoryBound(to: CChar.self)) } ?? -EINVAL
-    }
-}
-
 /// - Throws: ``FilesError``: a full disk, an input/output error.
 func writeAll(_ bytes: ByteBuffer, to descriptor: CInt, _ path: String) throws(FilesError) {
     var rest = bytes

@@ -14,9 +14,12 @@ public struct FilesRoutes: Sendable {
     public func add(to routes: AgentRoutes) {
         ReadRoutes(files: files).add(to: routes)
         WriteRoute(files: files).add(to: routes)
+        EditRoute(files: files).add(to: routes)
         DirectoryRoutes(files: files).add(to: routes)
         EntryRoutes(files: files).add(to: routes)
         SearchRoutes(work: files.work).add(to: routes)
+        ArchiveRoutes(work: files.work, paths: files.paths, mask: UInt32(files.fileMask)).add(to: routes)
+        BundleRoutes(work: files.work, environment: files.environment).add(to: routes)
     }
 
     /// Turns failures of the file service into answers.

@@ -57,11 +57,13 @@ public enum PathText {
     }
 }
 
-/// Lends the path to a system call.
+/// Lends the path to a system call, as ``withName(_:_:)``.
+func withPath(_ path: String, _ call: (UnsafePointer<CChar>) -> CInt) -> CInt { withName(PathText.bytes(path), call) }
+
+/// Lends bytes to a system call as a path.
 /// - Parameter call: returns a non-negative number, or -1 with errno set, or -errno.
-/// - Returns: what the call returned, or -errno; -EINVAL for a path with NUL in it, which no call could express.
-func withPath(_ path: String, _ call: (UnsafePointer<CChar>) -> CInt) -> CInt {
-    let bytes = PathText.bytes(path)
+/// - Returns: what the call returned, or -errno; -EINVAL for bytes with NUL in them.
+func withName(_ bytes: [UInt8], _ call: (UnsafePointer<CChar>) -> CInt) -> CInt {
     guard !bytes.contains(0) else { return -EINVAL }
     let result = (bytes + [0]).withUnsafeBytes { area in
         area.baseAddress.map { call($0.assumingMemoryBound(to: CChar.self)) } ?? -EINVAL

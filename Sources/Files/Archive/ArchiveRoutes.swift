@@ -22,7 +22,8 @@ struct ArchiveRoutes: Sendable {
         routes.get("\(FilesRoutes.base)/archive") { request, _ in
             try await FilesRoutes.answering { try await pack(request) }
         }
-        routes.on(.put, "\(FilesRoutes.base)/archive", bodyLimit: FilesLimits.archiveBytes) { request, context in
+        routes.on(.put, "\(FilesRoutes.base)/archive", bodyLimit: FilesLimits.archiveBytes, streamsBody: true) {
+            request, context in
             try await FilesRoutes.answering { try await unpack(request, context) }
         }
     }

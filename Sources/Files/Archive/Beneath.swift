@@ -43,14 +43,3 @@ final class OpenDirectory: Sendable {
 struct SystemFailure: Error {
     var number: CInt
 }
-
-/// Lends bytes to a system call as a path.
-/// - Parameter call: returns a non-negative number, or -1 with errno set, or -errno.
-/// - Returns: what the call returned, or -errno; -EINVAL for bytes with NUL in them.
-func withName(_ bytes: [UInt8], _ call: (UnsafePointer<CChar>) -> CInt) -> CInt {
-    guard !bytes.contains(0) else { return -EINVAL }
-    let result = (bytes + [0]).withUnsafeBytes { area in
-        area.baseAddress.map { call($0.assumingMemoryBound(to: CChar.self)) } ?? -EINVAL
-    }
-    return result == -1 ? -errno : result
-}

@@ -62,8 +62,8 @@ struct GlobWalk {
         defer { closedir(stream) }
         var entries: [Entry] = []
         while let read = readdir(stream) {
-            let name = TreeWalk.name(read)
-            guard !TreeWalk.isDots(name), let entry = Self.entry(name, read.pointee.d_type, in: opened) else {
+            let name = PackWalk.name(read)
+            guard !PackWalk.isDots(name), let entry = Self.entry(name, read.pointee.d_type, in: opened) else {
                 continue
             }
             entries.append(entry)

@@ -15,7 +15,7 @@ struct FileEdit: Sendable, Equatable {
 }
 
 /// How an edit matched.
-struct EditMatch: Sendable, Equatable {
+struct EditMatch: Sendable, Equatable, Encodable {
     enum Pass: String, Sendable, Encodable {
         /// Byte for byte; an insertion, too.
         case exact
