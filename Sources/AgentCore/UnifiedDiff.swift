@@ -5,19 +5,20 @@
 package enum UnifiedDiff {
     /// Lines of both texts, between what they have in common at their ends, that are aligned; a larger part is
     /// deleted and added as a whole. Bounds the memory to about 150 MiB.
-    static let alignedLines = 3_000_000
+    package static let alignedLines = 3_000_000
 
     /// - Parameters:
     ///   - oldName: written behind `---` as it is.
     ///   - newName: written behind `+++` as it is.
     ///   - context: unchanged lines shown around a change, at least 0.
+    ///   - limit: see ``alignedLines``.
     /// - Returns: a text that makes the new bytes of the old, with bytes that are no UTF-8 as they are; empty when
     ///   there is no difference.
     package static func text(
-        old: [UInt8], new: [UInt8], oldName: String, newName: String, context: Int = 3
+        old: [UInt8], new: [UInt8], oldName: String, newName: String, context: Int = 3, limit: Int = alignedLines
     ) -> [UInt8] {
         guard let middle = Middle(old, new, context: context) else { return [] }
-        let changes = LineAlignment(old, middle.old, new, middle.new, limit: alignedLines).changes
+        let changes = LineAlignment(old, middle.old, new, middle.new, limit: limit).changes
         var writer = Writer(old, new, middle)
         writer.out = Array("--- \(oldName)\n+++ \(newName)\n".utf8)
         var start = changes.startIndex

@@ -29,7 +29,7 @@ struct EditHints {
             lines.add(line)
         }
         for pass in [EditMatch.Pass.trailing, .indent] where lines.count == 0 {
-            try? LineSearch(for: replace, in: content, pass).forEach { lines.add($0 + 1) }
+            for line in LineSearch(for: replace, in: content, pass) { lines.add(line + 1) }
         }
         guard lines.count > 0 else { return nil }
         return "Did you swap \"search\" and \"replace\"? Your replace string appears at line \(lines.text)"
@@ -147,8 +147,8 @@ private struct LetterCount: Equatable {
     private let count: Int
     /// Of the characters' numbers. If two lines differ in one character alone, the difference is a multiple of it.
     private let sum: UInt64
-    /// Of the hashes of the characters: equal for lines with the same characters and, as nobody outside knows the
-    /// seed, for no others.
+    /// Of the hashes of the characters: equal for lines with the same characters and, as no client knows the seed, for
+    /// no others.
     private let hash: UInt64
 
     private static let seed = UInt64.random(in: .min ... .max)

@@ -27,25 +27,26 @@ struct Occurrences: Sequence, IteratorProtocol {
 ///
 /// Both texts are brought into a form in which lines that match are equal, each with a newline before and behind it.
 /// Then the places of one in the other are whole lines, found in linear time and without a table of lines.
-struct LineSearch {
-    private let places: Occurrences
+struct LineSearch: Sequence, IteratorProtocol {
+    private var places: Occurrences
+    private var line = 0
+    /// Up to where the lines are counted.
+    private var counted = 0
 
     /// - Parameter pass: not `.exact`.
     init(for search: [UInt8], in text: [UInt8], _ pass: EditMatch.Pass) {
         places = Occurrences(of: Self.form(search, pass), in: Self.form(text, pass), shared: 1)
     }
 
+    /// How many matches there are, without overlap.
     var count: Int { places.count }
 
-    /// Calls the body with the 0-based line where each match begins.
-    func forEach(_ body: (Int) throws(EditFailure) -> Void) throws(EditFailure) {
-        var line = 0
-        var seen = 0
-        for place in places {
-            line += ByteScan.count(newline, in: places.text, seen..<place)
-            seen = place
-            try body(line)
-        }
+    /// The 0-based line where the next match begins.
+    mutating func next() -> Int? {
+        guard let place = places.next() else { return nil }
+        line += ByteScan.count(newline, in: places.text, counted..<place)
+        counted = place
+        return line
     }
 
     private static func form(_ text: [UInt8], _ pass: EditMatch.Pass) -> [UInt8] {

@@ -77,7 +77,7 @@ struct Replacement {
         var lines: [Int] = []
         var cursor = LineCursor(text)
         var copied = 0
-        try places.forEach { (line) throws(EditFailure) in
+        for line in places {
             if lines.count < FilesLimits.editMatchLines { lines.append(line + 1) }
             cursor.advance(to: line)
             let start = cursor.place
