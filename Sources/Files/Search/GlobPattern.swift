@@ -12,6 +12,8 @@ struct GlobPattern: Sendable {
     }
 
     private let automaton: GlobAutomaton
+    /// Whether it is `**` alone.
+    private let isEverything: Bool
     /// With what each match's last element ends.
     private let suffix: [UInt8]
     /// The directory that all matches lie in, as far as the pattern names it without special characters: `/a/b` of
@@ -36,6 +38,7 @@ struct GlobPattern: Sendable {
         automaton = GlobAutomaton(nodes, byCharacter: true)
         isLiteral = !bytes.contains(where: Self.isSpecial)
         suffix = Self.suffix(nodes)
+        if case .repeated(.anything) = nodes.last { isEverything = nodes.count == 1 } else { isEverything = false }
         let special = bytes.firstIndex(where: Self.isSpecial) ?? bytes.endIndex
         guard let slash = bytes[..<special].lastIndex(of: UInt8(ascii: "/")) else {
             (directory, rest) = ([], bytes)
@@ -57,7 +60,9 @@ struct GlobPattern: Sendable {
 
     /// Whether a path that ends with this element (or these) matches.
     func matches(_ name: UnsafeRawBufferPointer, in place: Place) -> Bool {
-        name.suffix(suffix.count).elementsEqual(suffix) && automaton.isMatch(automaton.advance(place.places, name))
+        if isEverything { return true }
+        return name.suffix(suffix.count).elementsEqual(suffix)
+            && automaton.isMatch(automaton.advance(place.places, name))
     }
 
     /// Where one is in the directory of this name (or relative path).

@@ -45,25 +45,24 @@ final class IgnoreRules: Sendable {
         var next: IgnoreRules? = self
         while let current = next {
             let inside = UnsafeRawBufferPointer(rebasing: path[current.base...])
-            if let rule = current.last(inside, name, hash, isDirectory: isDirectory) { return !rule.isNegation }
+            if let index = current.last(inside, name, hash, isDirectory: isDirectory) {
+                return !current.rules[index].isNegation
+            }
             next = current.outer
         }
         return false
     }
 
-    /// The last rule that matches: it decides.
+    /// The last rule that matches, which decides.
     private func last(
         _ path: UnsafeRawBufferPointer, _ name: UnsafeRawBufferPointer, _ hash: UInt64, isDirectory: Bool
-    ) -> IgnoreRule? {
-        var best = -1
-        if let candidates = named[hash] {
-            best = candidates.last { rules[$0].matches(path, name, isDirectory: isDirectory) } ?? -1
-        }
+    ) -> Int? {
+        let best = named[hash]?.last { rules[$0].matches(path, name, isDirectory: isDirectory) }
         for index in others.reversed() {
-            guard index > best else { break }
-            if rules[index].matches(path, name, isDirectory: isDirectory) { return rules[index] }
+            if let best, best > index { break }
+            if rules[index].matches(path, name, isDirectory: isDirectory) { return index }
         }
-        return best >= 0 ? rules[best] : nil
+        return best
     }
 
     /// FNV-1a. Names that collide cost a comparison each.

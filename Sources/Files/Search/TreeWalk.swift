@@ -170,31 +170,38 @@ final class TreeWalk: Sendable {
     ) {
         var path = directory.path
         path.reserveCapacity(path.count + Int(NAME_MAX))
+        var (count, isDue) = (0, false)
         let done = bytes.withUnsafeBytes { area in
             TreeEntry.each(in: area, of: directory) { entry in
-                guard !stopped.load(ordering: .relaxed), ContinuousClock.now < end else { return false }
-                look(entry, &path, &buffer)
+                // The clock costs as much as a look at a name.
+                count += 1
+                guard !stopped.load(ordering: .relaxed),
+                    !isDue && count % 16 != 0 || ContinuousClock.now < end
+                else { return false }
+                isDue = look(entry, &path, &buffer)
                 return true
             }
         }
         if done < bytes.count { put(.entries(Array(bytes[done...]), of: directory)) }
     }
 
-    private func look(_ entry: TreeEntry, _ path: inout [UInt8], _ buffer: inout ScratchBuffer) {
+    /// - Returns: whether the visitor had work with it.
+    private func look(_ entry: TreeEntry, _ path: inout [UInt8], _ buffer: inout ScratchBuffer) -> Bool {
         let directory = entry.directory
         if entry.kind == .directory {
             var place: GlobPattern.Place?
             if let pattern, let outer = directory.place {
                 place = pattern.entering(entry.name, in: outer)
-                guard place != nil else { return }
+                guard place != nil else { return false }
             }
-            guard !isIgnored(entry, &path) else { return }
+            guard !isIgnored(entry, &path) else { return false }
             put(.directory(entry.name.map { CChar(bitPattern: $0) } + [0], of: directory, place))
-        } else {
-            if let pattern, let place = directory.place, !pattern.matches(entry.name, in: place) { return }
-            guard entry.kind != .other, !isIgnored(entry, &path) else { return }
-            if !visitor.visit(entry, &buffer) { stop() }
+            return false
         }
+        if let pattern, let place = directory.place, !pattern.matches(entry.name, in: place) { return false }
+        guard entry.kind != .other, !isIgnored(entry, &path) else { return false }
+        if !visitor.visit(entry, &buffer) { stop() }
+        return true
     }
 
     private func isIgnored(_ entry: TreeEntry, _ path: inout [UInt8]) -> Bool {
