@@ -3,6 +3,7 @@ import AgentHTTP
 import Glibc
 import HTTPTypes
 import Hummingbird
+import NIOCore
 
 /// edit-files (spec: files API).
 struct EditRoute: Sendable {
@@ -213,10 +214,13 @@ struct EditedFile: Sendable {
         let replacement = try FileReplacement(path, files)
         do throws(FilesError) {
             try replacement.write(ByteBuffer(bytes: bytes))
-            return try replacement.commit(WriteCondition(), mode: nil)
+            // The locks keep out this daemon's own requests; another program asks for none.
+            return try replacement.commit(WriteCondition(match: EntityTag.of(info)), mode: nil)
         } catch {
             replacement.discard()
-            throw error
+            guard error.code == .changed else { throw error }
+            throw FilesError(
+                .conflict, "edit \(path): another program changed the file meanwhile; nothing was written to it, try again")
         }
     }
 }

@@ -194,8 +194,39 @@ final class FileWorld {
         #expect(output.hasPrefix(sum), "\(what)")
     }
 
-    /// Compares an archive with the recorded entries.
+    /// Compares an archive, as Python reads it, with the recorded entries.
     static func compareTar(_ data: Data, _ expected: Any?, _ name: String) throws {
-        Issue.record("\(name): bundles are not built yet")
+        let directory = try TemporaryDirectory()
+        try data.write(to: URL(fileURLWithPath: "\(directory.path)/t"))
+        let script = """
+            import json, sys, tarfile
+            t = tarfile.open(sys.argv[1], encoding='utf-8')
+            print(json.dumps([{'name': m.name, 'mode': f'{m.mode:04o}', 'content': t.extractfile(m).read().decode()}
+                              for m in t]))
+            """
+        let read = try CommandResult.of(["/usr/bin/python3", "-c", script, "\(directory.path)/t"])
+        let entries = try JSONSerialization.jsonObject(with: Data(read.output.utf8)) as? [[String: Any]] ?? []
+        let wanted = expected as? [[String: Any]] ?? []
+        #expect(entries.count == wanted.count, "\(name): \(read.errors)")
+        for (entry, wanted) in zip(entries, wanted) {
+            #expect(entry["name"] as? String == wanted["name"] as? String, "\(name)")
+            #expect(entry["mode"] as? String == wanted["mode"] as? String, "\(name)")
+            let content = entry["content"] as? String ?? ""
+            if let json = wanted["json"] as? [String: Any] {
+                let manifest = try JSONSerialization.jsonObject(with: Data(content.utf8)) as? [String: Any] ?? [:]
+                #expect(plain(manifest) == plain(json), "\(name): \(content)")
+            } else {
+                #expect(Data(content.utf8) == (try bytes(wanted["content"] ?? "")), "\(name)")
+            }
+        }
+    }
+
+    /// Without times, which are each machine's own.
+    private static func plain(_ manifest: [String: Any]) -> NSDictionary {
+        var manifest = manifest
+        if let files = manifest["files"] as? [[String: Any]] {
+            manifest["files"] = files.map { $0.filter { $0.key != "mod_time" } }
+        }
+        return NSDictionary(dictionary: manifest)
     }
 }
