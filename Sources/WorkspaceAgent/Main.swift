@@ -16,8 +16,8 @@ struct WorkspaceAgent: ParsableCommand {
             """,
         version: "workspace-agent \(BuildInfo.version)",
         subcommands: [
-            AgentCommand.self, DevCommand.self, ExpCommand.self, SyncCommand.self, ProcCommand.self, GitSSHCommand.self,
-            GitAskpassCommand.self, GitCommands.self, DesktopCommand.self,
+            AgentCommand.self, DevCommand.self, ExpCommand.self, SyncCommand.self, ProcCommand.self, FileCommand.self,
+            GitSSHCommand.self, GitAskpassCommand.self, GitCommands.self, DesktopCommand.self,
             CompletionCommand.self, VersionCommand.self,
         ])
 

@@ -116,6 +116,13 @@ struct EditRuleTests {
         #expect(failure(content, replace("none", "a"), limit: 9)?.isTooLarge == false)
     }
 
+    // MARK: Indentation
+
+    /// A line at the beginning that replacement and search have in common is none of those at their end.
+    @Test func commonLinesAreCountedOnce() throws {
+        #expect(try edit("\ta\n\ta\n", replace(" a\n a\n", " a\n a\n  a\n")).text == "\ta\n\ta\n\t\ta\n")
+    }
+
     // MARK: Line endings
 
     /// The recorded cases have the last line of a file of CRLF end with LF then.

@@ -37,6 +37,10 @@ import Testing
         #expect(try bash("workspace-agent proc wait --for ") == ["exit", "output:", "port:", "file:"])
         #expect(try bash("workspace-agent completion z") == ["zsh"])
         #expect(try bash("workspace-agent proc run -- /usr/bin/en").contains("/usr/bin/env"))
+        #expect(try bash("workspace-agent fil") == ["file"])
+        #expect(try bash("workspace-agent file g") == ["grep", "glob"])
+        #expect(try bash("workspace-agent file edit --dry") == ["--dry-run"])
+        #expect(try bash("workspace-agent file read /usr/bin/en").contains("/usr/bin/env"))
         for command in ["output", "wait"] {
             let ids = try bash("workspace-agent proc \(command) ")
             #expect(ids.contains(running) && ids.contains(ended), "\(command)")

@@ -43,7 +43,7 @@ struct ProcRunCommand: ParsableCommand {
         let signals = try ProcSession.catchSignals()
         let client = ProcClient(http: agent.client)
         let takesInput = !detach && (pty || isatty(STDIN_FILENO) == 0)
-        var body = ProcessStart(argv: command, workdir: try Self.workingDirectory())
+        var body = ProcessStart(argv: command, workdir: try WorkingDirectory.path())
         body.timeout_ms = timeout?.milliseconds
         if pty {
             let size = Terminal.size(STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO) ?? .init(rows: 24, cols: 80)
@@ -57,14 +57,6 @@ struct ProcRunCommand: ParsableCommand {
             client, id: started.id, instance: started.instance, role: .run, offset: 0, takesInput: takesInput,
             signals: signals)
         try session.run().end(timeout: timeout)
-    }
-
-    private static func workingDirectory() throws -> String {
-        guard let path = getcwd(nil, 0) else {
-            throw CommandFailure(message: "there is no working directory any more; cd to one that exists")
-        }
-        defer { free(path) }
-        return String(cString: path)
     }
 }
 
