@@ -18,8 +18,8 @@ public struct FilesRoutes: Sendable {
         DirectoryRoutes(files: files).add(to: routes)
         EntryRoutes(files: files).add(to: routes)
         SearchRoutes(work: files.work).add(to: routes)
-        ArchiveRoutes(work: files.work, paths: files.paths, mask: UInt32(files.fileMask)).add(to: routes)
-        BundleRoutes(work: files.work, environment: files.environment).add(to: routes)
+        ArchiveRoutes(files: files).add(to: routes)
+        BundleRoutes(files: files).add(to: routes)
     }
 
     /// Turns failures of the file service into answers.

@@ -100,10 +100,10 @@ int wa_rename_new(const char *from, const char *to);
 /// Reads entries of an open directory as the kernel has them (struct linux_dirent64 of getdents64(2)): the bytes
 /// they take, 0 at the end, or -errno.
 ssize_t wa_read_entries(int directory, void *buffer, size_t count);
+enum { WA_O_PATH = 010000000 }; ///< O_PATH, which the Glibc module leaves out
 /// Opens a path below a directory, with O_CLOEXEC added to flags. The path must be relative and without `..`; a
 /// symbolic link anywhere in it, the last component included, is -ELOOP (or -ENOTDIR), whatever happens meanwhile.
 /// walk: component by component, which is done anyway where the kernel has no openat2 (before Linux 5.6).
-enum { WA_O_PATH = 010000000 }; ///< O_PATH, which the Glibc module leaves out
 int wa_open_beneath(int directory, const char *path, int flags, unsigned mode, bool walk);
 int wa_set_cloexec(int fd);
 int wa_set_nonblocking(int fd);

@@ -9,10 +9,7 @@ import Synchronization
 
 /// Trees as tar archives, out and in (spec: files API, archive).
 struct ArchiveRoutes: Sendable {
-    let work: DiskWork
-    let paths: any PathStore
-    /// Permissions that directories do not get that are made without a word from the archive.
-    let mask: UInt32
+    let files: FilesContext
     var limits = ArchiveLimits()
 
     /// Bytes that one transfer holds: a piece as it is, one compressed, and what zlib needs.
@@ -35,8 +32,10 @@ struct ArchiveRoutes: Sendable {
         let path = query.required("path")
         let skips = query.flag("skip_unreadable", default: false)
         try query.check()
-        try Self.requireAbsolute(path)
-        let (work, limits, compresses) = (work, limits, Self.acceptsGzip(request.headers[values: .acceptEncoding]))
+        try requireAbsolute(path)
+        let (work, limits, compresses) = (
+            files.work, limits, Self.acceptsGzip(request.headers[values: .acceptEncoding])
+        )
         let source = try await work.run(path) { try Packer.Source(path) }
         let check = DiskState(try PackingCheck(source, limits: limits), work, path)
         while try await check.use({ try $0.step() }) {}
@@ -78,12 +77,12 @@ struct ArchiveRoutes: Sendable {
         var query = FilesQuery(request)
         let path = query.required("path")
         try query.check()
-        try Self.requireAbsolute(path)
+        try requireAbsolute(path)
         let compression = try Self.compression(request.headers[values: .contentEncoding])
-        let (limits, mask) = (limits, mask)
-        let root = try await work.run(path) { try Self.target(path, mask: mask) }
+        let (work, files) = (files.work, files)
+        let root = try await work.run(path) { try Self.target(path, files) }
         let unpacker = DiskState(
-            Unpacker(TreeWriter(root, path: path, mask: mask), compression, limits: limits), work, path)
+            Unpacker(TreeWriter(root, path: path, files), compression, limits: limits), work, path)
         do {
             try await work.holding(Self.memory) { try await take(request.body, unpacker) }
         } catch {
@@ -93,11 +92,11 @@ struct ArchiveRoutes: Sendable {
         }
         let (counts, written) = try await unpacker.use { ($0.counts, $0.written) }
         if let chat = context.chat, !written.isEmpty {
-            paths.add(paths: written.map { LexicalPath.join(path, PathText.text($0)) }, for: chat)
+            files.paths.add(paths: written.map { LexicalPath.join(path, PathText.text($0)) }, for: chat)
         }
         return .json(
             Answer(
-                message: "Successfully extracted the archive to \(goQuoted(utf8: PathText.bytes(path)))",
+                message: "Successfully extracted the archive to \(quoted(path))",
                 files: counts.files, directories: counts.directories, links: counts.links, bytes: counts.bytes))
     }
 
@@ -133,29 +132,12 @@ struct ArchiveRoutes: Sendable {
     }
 
     /// The directory to extract to; it is made when it is missing.
-    private static func target(_ path: String, mask: UInt32) throws(FilesError) -> OpenDirectory {
+    private static func target(_ path: String, _ files: FilesContext) throws(FilesError) -> OpenDirectory {
         let clean = LexicalPath.clean(path)
-        try makeDirectory(clean, mask: mask)
-        let opened = withPath(clean) { wa_open($0, CInt(WA_O_PATH) | O_DIRECTORY, 0) }
+        try Directories.make(clean, mask: files.fileMask)
+        let opened = withPath(clean) { wa_open_directory($0) }
         guard opened >= 0 else { throw FilesError.system(opened, "open", path) }
         return OpenDirectory(OwnedDescriptor(opened))
-    }
-
-    private static func makeDirectory(_ path: String, mask: UInt32) throws(FilesError) {
-        var result = withPath(path) { mkdir($0, 0o700) }
-        if result == -ENOENT, path != "/" {
-            try makeDirectory(LexicalPath.parent(path), mask: mask)
-            result = withPath(path) { mkdir($0, 0o700) }
-        }
-        guard result == 0 || result == -EEXIST else { throw FilesError.system(result, "mkdir", path) }
-        // The daemon's own umask is stricter than the one that counts here.
-        if result == 0 { _ = withPath(path) { chmod($0, mode_t(0o755 & ~mask)) } }
-    }
-
-    private static func requireAbsolute(_ path: String) throws(FilesError) {
-        guard LexicalPath.isAbsolute(path) else {
-            throw FilesError(.invalid, "file path must be absolute: \(goQuoted(utf8: PathText.bytes(path)))")
-        }
     }
 }
 

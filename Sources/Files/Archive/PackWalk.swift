@@ -19,6 +19,8 @@ struct PackWalk {
     }
 
     private let root: OpenDirectory
+    /// For messages.
+    private let path: String
     private let limits: ArchiveLimits
     private var levels: [Level] = []
     /// A directory whose entries have yet to be read.
@@ -26,7 +28,9 @@ struct PackWalk {
     private var isBegun = false
     private var entries = 0
 
-    init(_ root: OpenDirectory, limits: ArchiveLimits) { (self.root, self.limits) = (root, limits) }
+    init(_ root: OpenDirectory, path: String, limits: ArchiveLimits) {
+        (self.root, self.path, self.limits) = (root, path, limits)
+    }
 
     /// - Returns: nil at the end.
     /// - Throws: ``FilesError`` `.tooLarge` beyond the limit of entries.
@@ -36,7 +40,7 @@ struct PackWalk {
             next = []
             entries = 1
             var info = stat()
-            guard fstat(root.number, &info) == 0 else { throw FilesError.system(errno, "stat", ".") }
+            guard fstat(root.number, &info) == 0 else { throw FilesError.system(errno, "stat", path) }
             return .entry(Self.entry([], .directory, info))
         }
         if let path = next {
@@ -66,15 +70,9 @@ struct PackWalk {
             case let number: return number
             }
         }
-        guard let stream = fdopendir(opened) else {
-            close(opened)
-            return errno
-        }
-        defer { closedir(stream) }
+        let stream = try DirectoryStream(opened, place(path))
         var found: [TarEntry] = []
-        while let read = readdir(stream) {
-            let name = Self.name(read)
-            if Self.isDots(name) { continue }
+        while let name = try stream.next(place(path)) {
             guard let entry = Self.entry(name, in: opened) else { continue }
             entries += 1
             guard entries <= limits.entries else { throw limits.tooManyEntries }
@@ -85,15 +83,9 @@ struct PackWalk {
         return nil
     }
 
-    static func name(_ entry: UnsafeMutablePointer<dirent>) -> [UInt8] {
-        withUnsafePointer(to: &entry.pointee.d_name) {
-            $0.withMemoryRebound(to: CChar.self, capacity: 256) {
-                Array(UnsafeRawBufferPointer(start: $0, count: strlen($0)))
-            }
-        }
+    private func place(_ name: [UInt8]) -> String {
+        name.isEmpty ? path : LexicalPath.join(path, PathText.text(name))
     }
-
-    static func isDots(_ name: [UInt8]) -> Bool { name == Array(".".utf8) || name == Array("..".utf8) }
 
     /// - Returns: nil for what has gone and what archives do not have.
     private static func entry(_ name: [UInt8], in directory: CInt) -> TarEntry? {

@@ -38,7 +38,7 @@ final class Packer {
     init(_ source: Source, limits: ArchiveLimits, skipsUnreadable: Bool, compresses: Bool) throws(FilesError) {
         (self.source, self.limits, self.skipsUnreadable) = (source, limits, skipsUnreadable)
         gzip = compresses ? try GzipWriter() : nil
-        if case .tree(let root) = source.content { walk = PackWalk(root, limits: limits) }
+        if case .tree(let root) = source.content { walk = PackWalk(root, path: source.path, limits: limits) }
     }
 
     /// The next bytes of the archive; nil behind the last.

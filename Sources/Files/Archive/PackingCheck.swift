@@ -15,7 +15,7 @@ final class PackingCheck {
         (self.source, self.limits) = (source, limits)
         switch source.content {
         case .file(let file): try count(PackWalk.entry(source.name, .file, file.info))
-        case .tree(let root): walk = PackWalk(root, limits: limits)
+        case .tree(let root): walk = PackWalk(root, path: source.path, limits: limits)
         }
     }
 

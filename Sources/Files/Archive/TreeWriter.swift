@@ -21,6 +21,8 @@ final class TreeWriter {
         var parent: OpenDirectory
         var file: CInt
         var temporary: [UInt8]
+        /// The record of it.
+        var slot: Int
     }
 
     private(set) var counts = Counts()
@@ -29,7 +31,8 @@ final class TreeWriter {
     private let root: OpenDirectory
     /// For messages.
     private let path: String
-    private let mask: UInt32
+    private let mask: mode_t
+    private let temporaries: TemporaryFiles
     private var growing: Growing?
     /// Their modes and times are set last: what is put into them changes the times, and needs the permission.
     private var directories: [(path: [UInt8], entry: TarEntry)] = []
@@ -39,9 +42,9 @@ final class TreeWriter {
     /// - Parameters:
     ///   - root: where names begin.
     ///   - path: of the root, as the client wrote it.
-    ///   - mask: permissions that directories do not get that the archive only implies.
-    init(_ root: OpenDirectory, path: String, mask: UInt32) {
-        (self.root, self.path, self.mask) = (root, path, mask)
+    init(_ root: OpenDirectory, path: String, _ files: FilesContext) {
+        (self.root, self.path) = (root, LexicalPath.clean(path))
+        (mask, temporaries) = (files.fileMask, files.temporaries)
     }
 
     deinit { abandon() }
@@ -91,6 +94,7 @@ final class TreeWriter {
         Self.set(done.entry, done.file)
         try rename(done.temporary, done.name, done.parent)
         close(done.file)
+        temporaries.forget(done.slot)
         growing = nil
         counts.files += 1
     }
@@ -112,6 +116,7 @@ final class TreeWriter {
         if let growing {
             close(growing.file)
             _ = withName(growing.temporary) { unlinkat(growing.parent.number, $0, 0) }
+            temporaries.forget(growing.slot)
         }
         growing = nil
         while settle() {}
@@ -121,8 +126,14 @@ final class TreeWriter {
 
     private func beginFile(_ entry: TarEntry, _ name: ArchiveName) throws(FilesError) {
         let parent = try directory(name.elements.dropLast(), of: name)
-        let (file, temporary) = try makeTemporary(name) { parent.open($0, O_WRONLY | O_CREAT | O_EXCL, 0o600) }
-        growing = Growing(entry: entry, name: name, parent: parent, file: file, temporary: temporary)
+        var slot = 0
+        let (file, temporary) = try makeTemporary(name) { temporary in
+            slot = temporaries.record(place(name.elements.dropLast() + [temporary]))
+            let file = parent.open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0o600)
+            if file < 0 { temporaries.forget(slot) }
+            return file
+        }
+        growing = Growing(entry: entry, name: name, parent: parent, file: file, temporary: temporary, slot: slot)
     }
 
     private func directory(_ entry: TarEntry, _ name: ArchiveName) throws(FilesError) {
@@ -190,7 +201,7 @@ final class TreeWriter {
             switch parent.directory(last, O_RDONLY) {
             case .failure(let failure): throw failed(failure.number, name)
             case .success(let made):
-                if result == 0 { fchmod(made.number, mode_t(0o755 & ~mask)) }
+                if result == 0 { fchmod(made.number, 0o755 & ~mask) }
                 return made
             }
         }
@@ -201,7 +212,7 @@ final class TreeWriter {
     ) throws(FilesError) -> (CInt, [UInt8]) {
         var result: CInt = -EEXIST
         for _ in 0..<100 {
-            let temporary = Array(".tmp.\(String(UInt32.random(in: 0...UInt32.max), radix: 16))".utf8)
+            let temporary = Array("\(TemporaryFiles.mark)\(String(UInt32.random(in: 0...UInt32.max), radix: 16))".utf8)
             result = make(temporary)
             if result >= 0 { return (result, temporary) }
             guard result == -EEXIST else { break }
@@ -225,7 +236,7 @@ final class TreeWriter {
 
     private func failed(_ number: CInt, _ name: ArchiveName) -> FilesError {
         let number = number < 0 ? -number : number
-        let place = LexicalPath.join(path, PathText.text(name.path))
+        let place = place(name.elements[...])
         switch number {
         case ELOOP, ENOTDIR:
             return FilesError(
@@ -234,6 +245,10 @@ final class TreeWriter {
         case EISDIR: return FilesError(.conflict, "extract \(place): a directory is in the way")
         default: return FilesError.system(number, "extract", place)
         }
+    }
+
+    private func place(_ elements: ArraySlice<[UInt8]>) -> String {
+        LexicalPath.join(path, PathText.text(Array(elements.joined(separator: [UInt8(ascii: "/")]))))
     }
 
     /// Mode, without set-id bits, and time, as far as the file system has them.

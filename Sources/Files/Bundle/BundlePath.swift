@@ -4,12 +4,12 @@ import AgentCore
 enum BundlePath {
     /// The clean path.
     /// - Throws: ``FilesError`` with the reason for the manifest.
-    static func expand(_ text: String, environment: [String: String]) throws(FilesError) -> String {
+    static func expand(_ text: String, home: String, environment: [String: String]) throws(FilesError) -> String {
         guard !text.isEmpty else { throw FilesError(.invalid, "path is empty") }
         var path: [UInt8] = []
         var rest = Array(text.utf8)[...]
         if text == "~" || text.utf8.starts(with: "~/".utf8) {
-            path += try value("HOME", environment)
+            path += home.utf8
             rest = rest.dropFirst()
         }
         while let byte = rest.popFirst() {

@@ -6,9 +6,7 @@ import NIOCore
 
 /// bundle-files (spec: files API): many files as one tar archive.
 struct BundleRoutes: Sendable {
-    let work: DiskWork
-    /// For `~/` and variables.
-    let environment: [String: String]
+    let files: FilesContext
     var limits = BundleLimits()
 
     private struct Body: Decodable {
@@ -31,9 +29,11 @@ struct BundleRoutes: Sendable {
         }
         request.body = RequestBody(buffer: bytes)
         let paths = try await request.decodeJSON(Body.self).paths ?? []
-        let (work, end) = (work, ContinuousClock.now + FilesLimits.bundleTime)
+        let (work, end) = (files.work, ContinuousClock.now + FilesLimits.bundleTime)
         let bundler = DiskState(
-            Bundler(paths, environment: environment, limits: limits) { ContinuousClock.now >= end }, work,
+            Bundler(paths, home: files.home, environment: files.environment, limits: limits) {
+                ContinuousClock.now >= end
+            }, work,
             paths.first ?? "/")
         let headers: HTTPFields = [.contentType: "application/x-tar"]
         // What is short is sent with its length.

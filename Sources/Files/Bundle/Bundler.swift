@@ -14,6 +14,7 @@ final class Bundler {
         var padding: Int
     }
 
+    private let home: String
     private let environment: [String: String]
     /// Whether it has taken too long.
     private let isLate: () -> Bool
@@ -28,10 +29,10 @@ final class Bundler {
     private var isEnded = false
 
     init(
-        _ paths: [String], environment: [String: String], limits: BundleLimits = BundleLimits(),
+        _ paths: [String], home: String, environment: [String: String], limits: BundleLimits = BundleLimits(),
         isLate: @escaping () -> Bool
     ) {
-        (self.environment, self.isLate) = (environment, isLate)
+        (self.home, self.environment, self.isLate) = (home, environment, isLate)
         manifest = BundleManifest(requested: paths, limits: limits)
         requests = paths[...]
     }
@@ -69,12 +70,12 @@ final class Bundler {
 
     private func begin(_ plain: inout ByteBuffer) {
         do throws(FilesError) {
-            let path = try BundlePath.expand(request, environment: environment)
+            let path = try BundlePath.expand(request, home: home, environment: environment)
             if BundlePath.isPattern(path) {
                 hasMatched = false
                 do { walk = GlobWalk(try GlobPattern(path)) } catch { fail("glob pattern: \(error.message)") }
             } else {
-                take(Self.resolved(path), &plain)
+                take((try? PathResolution.resolve(path)) ?? path, &plain)
             }
         } catch {
             fail(error.message)
@@ -180,18 +181,6 @@ final class Bundler {
         plain.writeRepeatingByte(0, count: TarBlock.padding(of: json.count))
         plain.writeBytes(TarBlock.end)
         isEnded = true
-    }
-
-    /// Without links, as far as it exists.
-    private static func resolved(_ path: String) -> String {
-        var resolved = path
-        _ = withPath(path) { name in
-            guard let real = realpath(name, nil) else { return -errno }
-            resolved = PathText.text(UnsafeRawBufferPointer(start: real, count: strlen(real)))
-            free(real)
-            return 0
-        }
-        return resolved
     }
 
     /// - Throws: ``FilesError`` with the reason for the manifest.

@@ -55,18 +55,10 @@ struct GlobWalk {
         let flags = O_RDONLY | O_DIRECTORY | (follows ? 0 : O_NOFOLLOW)
         let opened = withName(path.isEmpty ? [UInt8(ascii: "/")] : path) { wa_open($0, flags, 0) }
         guard opened >= 0 else { return }
-        guard let stream = fdopendir(opened) else {
-            close(opened)
-            return
-        }
-        defer { closedir(stream) }
+        guard let stream = try? DirectoryStream(opened, "") else { return }
         var entries: [Entry] = []
-        while let read = readdir(stream) {
-            let name = PackWalk.name(read)
-            guard !PackWalk.isDots(name), let entry = Self.entry(name, read.pointee.d_type, in: opened) else {
-                continue
-            }
-            entries.append(entry)
+        while let name = try? stream.next("") {
+            if let entry = Self.entry(name, in: opened) { entries.append(entry) }
         }
         // By whole paths: those in a directory have a slash behind its name.
         entries.sort { Self.key($1).lexicographicallyPrecedes(Self.key($0)) }
@@ -78,8 +70,7 @@ struct GlobWalk {
     }
 
     /// - Returns: nil for a link to a directory.
-    private static func entry(_ name: [UInt8], _ type: UInt8, in directory: CInt) -> Entry? {
-        if type == DT_REG { return Entry(name: name, isDirectory: false) }
+    private static func entry(_ name: [UInt8], in directory: CInt) -> Entry? {
         var info = stat()
         guard withName(name, { fstatat(directory, $0, &info, AT_SYMLINK_NOFOLLOW) }) == 0 else { return nil }
         let isDirectory = info.st_mode & S_IFMT == S_IFDIR

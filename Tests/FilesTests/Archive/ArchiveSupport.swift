@@ -1,7 +1,9 @@
+import AgentCore
 import AgentTestSupport
 import CTestSupport
 import Foundation
 import Glibc
+import Logging
 import NIOCore
 import Synchronization
 import Testing
@@ -43,6 +45,16 @@ func archive(_ members: [Member]) -> [UInt8] {
         TarWriter.header(member.entry) + member.content
             + [UInt8](repeating: 0, count: TarBlock.padding(of: member.content.count))
     } + TarBlock.end
+}
+
+/// What routes work with.
+func testContext() -> FilesContext {
+    let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    let clock = AgentClock(ContinuousClock())
+    return FilesContext(
+        work: DiskWork(clock: clock, executor: BlockingExecutor.shared, health: HealthRegistry()),
+        temporaries: TemporaryFiles(directory: nil, logger: logger), paths: NoPathStore(), fileMask: 0o022, home: "/",
+        environment: [:])
 }
 
 /// What the reader makes of an archive that comes in pieces of these sizes, one after the other and again.
@@ -114,13 +126,16 @@ extension TemporaryDirectory {
     }
 }
 
-/// Runs the body on a thread that has the rights of another user.
+/// Nobody.
+let otherUser: uid_t = 65_534
+
+/// Runs the body on a thread that has the rights of another user, if the tests have those of root.
 func asOtherUser<T: Sendable>(_ body: @escaping @Sendable () throws -> T) throws -> T {
     let result = Handover<Result<T, any Error>>()
     let done = DispatchSemaphore(value: 0)
     Thread.detachNewThread {
         let own = Result {
-            guard test_become_user(65_534) == 0 else { throw Mismatch() }
+            guard geteuid() != 0 || test_become_user(otherUser) == 0 else { throw Mismatch() }
             return try body()
         }
         result.value.withLock { $0 = own }

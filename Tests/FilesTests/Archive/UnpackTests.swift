@@ -19,7 +19,7 @@ func extract(
     meanwhile: (Int) -> Void = { _ in }
 ) throws -> Unpacker {
     let root = OpenDirectory(OwnedDescriptor(wa_open(path, O_RDONLY | O_DIRECTORY, 0)), walks: walks)
-    let unpacker = Unpacker(TreeWriter(root, path: path, mask: 0o022), compression, limits: limits)
+    let unpacker = Unpacker(TreeWriter(root, path: path, testContext()), compression, limits: limits)
     do {
         var rest = archive[...]
         while !rest.isEmpty {
