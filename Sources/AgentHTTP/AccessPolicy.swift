@@ -32,7 +32,8 @@ public struct AccessPolicy: Sendable {
     /// Why the request is refused, or nil when it may go on.
     /// - Parameters:
     ///   - targetHost: the host of a target in absolute form; it must be right as well as `Host`.
-    ///   - hasBody: a body follows.
+    ///   - hasBody: a body follows that must be JSON; not that of a route that takes any bytes, which clients send
+    ///     without a type. What a page sends to such a route has its `Origin`.
     ///   - takesQueryToken: the request is for a WebSocket route; a browser can send the token for it only in the
     ///     query.
     public func refusal(

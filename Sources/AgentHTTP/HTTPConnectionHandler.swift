@@ -209,7 +209,8 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     private func refusal(of head: RequestHead) -> HTTPProblem? {
         head.problem
             ?? policy.refusal(
-                of: head.request, from: info, targetHost: head.targetHost, hasBody: head.hasBody,
+                of: head.request, from: info, targetHost: head.targetHost,
+                hasBody: head.hasBody && !service.streamsBody(head.request),
                 takesQueryToken: service.isWebSocket(head.request))
     }
 
