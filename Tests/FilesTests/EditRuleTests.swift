@@ -123,6 +123,22 @@ struct EditRuleTests {
         #expect(try edit("\ta\n\ta\n", replace(" a\n a\n", " a\n a\n  a\n")).text == "\ta\n\ta\n\t\ta\n")
     }
 
+    /// Where the file's levels are others than those of the search, it matters which neighbour is looked at.
+    @Test func anAddedLineFollowsTheNeighbourOfItsLevel() throws {
+        let edited = try edit("\tif\n\t\t\ta\n\tend\n", replace("if\n  a\nend\n", "if\n  a\n  b\nend\n"))
+        #expect(edited.text == "\tif\n\t\t\ta\n\t\t\tb\n\tend\n", "the line before")
+        let other = try edit("\ta\n\t\tb\n", replace("  a\n  b\n", "  a\n  c\n  b\n"))
+        #expect(other.text == "\ta\n\t\tc\n\t\tb\n", "the line behind")
+    }
+
+    /// Lines without text tell nothing of the unit, and a lead that is no whole number of it is taken as it is.
+    @Test func linesWithoutTextHaveNoLevel() throws {
+        let edited = try edit("\ta\n\n\tb\n", replace("  a\n   \n  b\n", "  a\n   \n  b\n    c\n"))
+        #expect(edited.text == "\ta\n   \n\tb\n\t\tc\n")
+        let last = try edit("\ta\n\t\n", replace("  a\n   \n", "  a\n   \n    c\n"))
+        #expect(last.text == "\ta\n   \n\tc\n")
+    }
+
     // MARK: Line endings
 
     /// The recorded cases have the last line of a file of CRLF end with LF then.

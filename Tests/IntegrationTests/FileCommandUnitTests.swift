@@ -148,9 +148,9 @@ import Testing
             return #"{"path":"\#(path)","line":\#(line),"text":"t\#(line)","before":[\#(texts(line - before..<line))],"#
                 + #""after":[\#(texts(line + 1..<line + 1 + after))]}"#
         }
+        let matches = [match("/a", 2, 1, 2), match("/a", 4, 2, 2), match("/a", 9, 2, 0), match("/b", 9, 0, 1)]
         #expect(
-            try grep("[\(match("/a", 2, 1, 2)),\(match("/a", 4, 2, 2)),\(match("/a", 9, 2, 0)),\(match("/b", 9, 0, 1))]")
-                == """
+            try grep("[\(matches.joined(separator: ","))]") == """
                 /a-1-t1
                 /a:2:t2
                 /a-3-t3

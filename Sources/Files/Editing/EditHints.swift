@@ -174,7 +174,7 @@ private struct LetterCount: Equatable {
     func onlyDifference(from other: Self) -> (character: UInt32, more: Int)? {
         let more = Int64(count - other.count)
         let distance = Int64(bitPattern: sum &- other.sum)
-        guard more != 0, distance % more == 0, let letter = UInt32(exactly: distance / more),
+        guard more != 0, let letter = UInt32(exactly: distance / more),
             hash &- other.hash == UInt64(bitPattern: more) &* Self.hash(letter)
         else { return nil }
         return (letter, Int(more))

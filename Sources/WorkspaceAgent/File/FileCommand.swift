@@ -37,8 +37,7 @@ struct FileClient {
     func open(_ name: String, _ query: [(String, String)]) throws -> LocalResponse {
         let response = try http.open("GET", Self.target(name, query))
         guard response.status == 200 else {
-            _ = try LocalClient.Answer(status: response.status, body: response.rest()).success(http)
-            return response
+            throw CommandFailure(message: http.problem(.init(status: response.status, body: try response.rest())))
         }
         return response
     }
