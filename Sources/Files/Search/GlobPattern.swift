@@ -24,8 +24,9 @@ struct GlobPattern: Sendable {
     /// Whether there is any special character in the pattern.
     let isLiteral: Bool
 
-    /// - Throws: ``FilesError`` `.invalid`, `syntax error in pattern`: an unclosed or unopened bracket or brace, a range
-    ///   that ends before it begins, an unknown `[:name:]`, a backslash at the end; another text for too long a pattern.
+    /// - Throws: ``FilesError`` `.invalid`, `syntax error in pattern`: an unclosed or unopened bracket or brace, a
+    ///   range that ends before it begins, an unknown `[:name:]`, a backslash at the end; another text for a pattern
+    ///   that is too long.
     init(_ text: String) throws(FilesError) { try self.init(PathText.bytes(text)) }
 
     init(_ bytes: [UInt8]) throws(FilesError) {

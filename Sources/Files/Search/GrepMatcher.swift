@@ -44,7 +44,9 @@ struct GrepMatcher: Sendable {
             let found = found(match.clamped(to: range), line, range, text)
             matches.append(found)
             taken += found.bytes
-            next = Self.line(around: max(match.upperBound, range.upperBound), in: text).upperBound + 1
+            // Any byte (`\C`) may be a newline.
+            let end = match.upperBound > range.upperBound ? Self.line(around: match.upperBound, in: text) : range
+            next = end.upperBound + 1
         }
         return matches
     }

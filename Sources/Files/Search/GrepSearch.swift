@@ -15,6 +15,8 @@ final class GrepSearch: TreeVisitor {
         var found: [Found] = []
         var bytes = 0
         var isFull = false
+        /// Files could not be opened for want of descriptors or memory.
+        var isIncomplete = false
     }
 
     private let search: GrepMatcher
@@ -33,7 +35,10 @@ final class GrepSearch: TreeVisitor {
         guard entry.kind == .file, let name = entry.namePointer else { return true }
         let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY
         let file = OwnedDescriptor(wa_openat(entry.directory.number, name, flags, 0))
-        guard file.number >= 0 else { return true }
+        guard file.number >= 0 else {
+            if [-EMFILE, -ENFILE, -ENOMEM].contains(file.number) { state.withLock { $0.isIncomplete = true } }
+            return true
+        }
         return search(file.number, &buffer) { Array(entry.path[prefix...]) }
     }
 
@@ -59,7 +64,7 @@ final class GrepSearch: TreeVisitor {
 
     /// - Returns: by path and line, and whether there were more.
     func result() -> (found: [Found], truncated: Bool) {
-        var (found, truncated) = state.withLock { ($0.found, $0.isFull) }
+        var (found, truncated) = state.withLock { ($0.found, $0.isFull || $0.isIncomplete) }
         found.sort { a, b in
             a.path == b.path ? a.match.line < b.match.line : a.path.lexicographicallyPrecedes(b.path)
         }

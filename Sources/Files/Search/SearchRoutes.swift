@@ -16,7 +16,9 @@ struct SearchRoutes: Sendable {
         }
         routes.post("\(FilesRoutes.base)/grep") { request, context in
             let query = try GrepQuery(await request.decodeJSON(GrepQuery.Body.self))
-            return try await FilesRoutes.answering { .json(try await grep(query, context.caller)) }
+            return try await FilesRoutes.answering {
+                try await work.holding(FilesLimits.grepBytes) { .json(try await grep(query, context.caller)) }
+            }
         }
     }
 
@@ -85,7 +87,6 @@ struct SearchRoutes: Sendable {
 
     /// The text of an absolute path.
     private static func path(_ path: [UInt8], below root: String) -> String {
-        // The whole name: a text that is escaped anywhere is escaped everywhere.
         path.isEmpty ? root : LexicalPath.join(root, PathText.text(path))
     }
 }

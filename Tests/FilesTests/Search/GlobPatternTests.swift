@@ -41,6 +41,15 @@ struct GlobPatternTests {
         #expect(error?.message == "syntax error in pattern")
     }
 
+    /// A slash that is encoded in too many bytes, a half of a pair, what lies beyond all characters.
+    @Test(
+        arguments: [[0xC0, 0xAF], [0xE0, 0x80, 0xAF], [0xED, 0xA0, 0x80], [0xF4, 0x90, 0x80, 0x80], [0xC3]] as [[UInt8]]
+    )
+    func eachByteThatIsNoTextIsACharacter(_ name: [UInt8]) throws {
+        #expect(try GlobPattern(String(repeating: "?", count: name.count)).matches(name))
+        #expect(try !GlobPattern(String(repeating: "?", count: name.count - 1)).matches(name))
+    }
+
     @Test func limits() throws {
         #expect(try matches(String(repeating: "?", count: 1_024), String(repeating: "é", count: 1_024)))
         #expect(throws: FilesError(.invalid, "")) { try GlobPattern(String(repeating: "?", count: 1_025)) }

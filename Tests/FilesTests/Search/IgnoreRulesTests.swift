@@ -21,6 +21,7 @@ struct IgnoreRulesTests {
         ("a\\*", "a*"), ("\u{FEFF}a", "a"), ("#c\n\na", "a"), ("!a\na", "a"), ("a\n!a\na", "a"),
         ("build/\n!build/x", "build/x"),
         ("a**b", "axb"), ("a\\\\b", "a\\b"), ("foo/bar/", "foo/bar/x"), ("a/**/", "a/b/"),
+        ("**\\/b", "x/y/b"),
     ])
     func ignored(_ text: String, _ path: String) {
         #expect(ignores(text, path))
@@ -118,9 +119,8 @@ struct IgnoreRulesTests {
             for (path, name) in zip(paths, asked) {
                 let isIgnored = tree.ignores(Array(path.utf8))
                 guard isIgnored != expected.contains(Array(name.utf8)) else { continue }
-                Issue.record(
-                    "\(path) \(isIgnored ? "is" : "is not") ignored by \(files.mapValues { String(decoding: $0, as: UTF8.self) }), exclude \(exclude)"
-                )
+                let rules = files.mapValues { String(decoding: $0, as: UTF8.self) }
+                Issue.record("\(path) \(isIgnored ? "is" : "is not") ignored by \(rules), exclude \(exclude)")
                 return
             }
         }

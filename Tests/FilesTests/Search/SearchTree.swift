@@ -4,7 +4,6 @@ import Foundation
 import Glibc
 import Synchronization
 
-@testable import AgentHTTP
 @testable import Files
 
 /// A tree of files that goes away with the value that holds it.
@@ -69,26 +68,5 @@ final class SearchTree: Sendable {
             paths.withLock { $0.append(path + (entry.kind == .link ? "@" : "")) }
             return onVisit(path)
         }
-    }
-}
-
-/// The searches of the file service without a server around them.
-struct SearchService {
-    let routes: SearchRoutes
-    let caller = CallerPresence()
-
-    init(clock: AgentClock = AgentClock(ContinuousClock())) {
-        let work = DiskWork(clock: clock, executor: BlockingExecutor.shared, health: HealthRegistry())
-        routes = SearchRoutes(work: work)
-    }
-
-    func glob(_ body: String) async throws -> SearchRoutes.GlobAnswer {
-        let body = try JSONDecoder().decode(GlobQuery.Body.self, from: Data(body.utf8))
-        return try await routes.glob(GlobQuery(body), caller)
-    }
-
-    func grep(_ body: String) async throws -> SearchRoutes.GrepAnswer {
-        let body = try JSONDecoder().decode(GrepQuery.Body.self, from: Data(body.utf8))
-        return try await routes.grep(GrepQuery(body), caller)
     }
 }
