@@ -25,6 +25,7 @@ format:
 
 bench: deps-bench build
 	$(SWIFT) build -c release --package-path Benchmarks --product ProcessBench
+	$(SWIFT) build -c release --package-path Benchmarks --product FilesBench
 	$(SWIFT) build -c release --package-path Benchmarks --product SocketBench
 	$(SWIFT) build -c release --package-path Benchmarks --product YamuxBench
 	$(SWIFT) build -c release --package-path Benchmarks --product BoundaryBench
@@ -32,6 +33,7 @@ bench: deps-bench build
 	$(SWIFT) build -c release --package-path Benchmarks --product GitBench
 	$(SWIFT) build -c release --package-path Benchmarks --product DesktopBench
 	Benchmarks/.build/release/ProcessBench $(RELEASE)
+	Benchmarks/.build/release/FilesBench $(RELEASE)
 	Benchmarks/.build/release/SocketBench
 	Benchmarks/.build/release/YamuxBench
 	Benchmarks/.build/release/BoundaryBench

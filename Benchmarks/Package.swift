@@ -19,6 +19,7 @@ let package = Package(
         .target(name: "BenchSupport", swiftSettings: strict),
         // Drive the release binary and need nothing else.
         .executableTarget(name: "ProcessBench", dependencies: ["BenchSupport"], swiftSettings: strict),
+        .executableTarget(name: "FilesBench", dependencies: ["BenchSupport"], swiftSettings: strict),
         .executableTarget(name: "GitBench", swiftSettings: strict),
         .executableTarget(name: "DesktopBench", dependencies: ["BenchSupport"], swiftSettings: strict),
         .executableTarget(

@@ -7,7 +7,7 @@ test="procps iproute2 util-linux mount openssl python3 tigervnc-standalone-serve
     xdotool xclip wmctrl zenity xterm x11-utils x11-xserver-utils imagemagick ffmpeg novnc chromium chromium-driver fonts-dejavu-core
     tmux vim htop zsh fish"
 # The floors of benchmarks, and what they measure.
-bench="$test socat"
+bench="$test socat ripgrep"
 proto="protobuf-compiler libprotobuf-dev"
 
 wanted=""
