@@ -29,6 +29,14 @@ int wa_inotify_watch_entries(int fd, const char *directory) {
     return watch < 0 ? -errno : watch;
 }
 
+int wa_inotify_watch_changes(int fd, const char *directory) {
+    int watch = inotify_add_watch(
+        fd, directory,
+        IN_MODIFY | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF
+            | IN_ONLYDIR | IN_DONT_FOLLOW | IN_EXCL_UNLINK);
+    return watch < 0 ? -errno : watch;
+}
+
 void wa_inotify_unwatch(int fd, int watch) { inotify_rm_watch(fd, watch); }
 
 size_t wa_inotify_parse(const void *bytes, size_t count, struct wa_file_event *event) {
@@ -42,6 +50,12 @@ size_t wa_inotify_parse(const void *bytes, size_t count, struct wa_file_event *e
     event->itself = (head.mask & (IN_DELETE_SELF | IN_MOVE_SELF)) != 0;
     event->directory = (head.mask & IN_ISDIR) != 0;
     event->entries = (head.mask & (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO)) != 0;
+    event->change = head.mask & IN_CREATE ? WA_FILE_CREATED
+        : head.mask & IN_DELETE           ? WA_FILE_DELETED
+        : head.mask & IN_MOVED_FROM       ? WA_FILE_LEFT
+        : head.mask & IN_MOVED_TO         ? WA_FILE_CAME
+                                          : WA_FILE_MODIFIED;
+    event->cookie = head.cookie;
     event->name = (const char *)bytes + sizeof head;
     event->name_length = strnlen(event->name, head.len);
     return sizeof head + head.len;

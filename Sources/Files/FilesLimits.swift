@@ -45,6 +45,13 @@ public enum FilesLimits {
     public static let bundleBodyBytes = 64 << 10
     /// How long a bundle may take; what is left then is only named.
     public static let bundleTime = Duration.seconds(300)
+    /// Clients that watch files at once; the next gets 429.
+    public static let watchers = 64
+    /// How long changes are gathered before the client is told.
+    public static let watchInterval = Duration.milliseconds(100)
+    /// Changed paths that a client is told of at once; with more it is told to look anew. And those in one message.
+    public static let watchEvents = 20_000
+    public static let watchEventsPerMessage = 1_000
     /// Milliseconds after which a call no longer counts among ``atOnce``.
     public static let slowMilliseconds = 3_000
     /// Bytes of a `.gitignore` file; a larger one is not read.

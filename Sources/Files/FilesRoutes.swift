@@ -20,6 +20,7 @@ public struct FilesRoutes: Sendable {
         SearchRoutes(work: files.work).add(to: routes)
         ArchiveRoutes(files: files).add(to: routes)
         BundleRoutes(files: files).add(to: routes)
+        WatchRoutes(files: files).add(to: routes)
     }
 
     /// Turns failures of the file service into answers.

@@ -53,7 +53,8 @@ final class WatcherFixture: Sendable {
         reactor = try Reactor()
         _ = reactor.start()
         var configuration = GitWatcher.Configuration(
-            executable: DaemonProcess.binary, environment: environment, watchBudget: budget, idleTime: idleTime)
+            executable: DaemonProcess.binary, environment: environment, watchBudget: WatchBudget(limit: budget),
+            idleTime: idleTime)
         configuration.answerTimes = times
         configuration.firstMessageTime = firstMessageTime
         workers = WorkersOfATest(WorkerProcesses(launcher: try Launcher(), reactor: reactor))

@@ -144,6 +144,14 @@ bool wa_signal_is_ignored(int signal);
 
 // --- inotify -----------------------------------------------------------------------------------
 
+enum wa_file_change {
+    WA_FILE_MODIFIED = 0, ///< content, mode, times and so on
+    WA_FILE_CREATED = 1,
+    WA_FILE_DELETED = 2,
+    WA_FILE_LEFT = 3, ///< renamed from here
+    WA_FILE_CAME = 4, ///< renamed to here
+};
+
 struct wa_file_event {
     int watch;       ///< -1 with overflow
     bool overflow;   ///< events were lost
@@ -151,6 +159,8 @@ struct wa_file_event {
     bool itself;     ///< the watched directory itself was deleted or moved
     bool directory;  ///< the named entry is a directory
     bool entries;    ///< an entry was added or removed
+    int change;      ///< enum wa_file_change
+    uint32_t cookie; ///< the same for both halves of a rename
     const char *name; ///< inside the parsed bytes
     size_t name_length;
 };
@@ -161,6 +171,8 @@ int wa_inotify(void);
 int wa_inotify_watch(int fd, const char *directory);
 /// Watches a directory, or what a symbolic link to one leads to, for new entries.
 int wa_inotify_watch_entries(int fd, const char *directory);
+/// Watches a directory (not a symbolic link to one) for each of the changes above.
+int wa_inotify_watch_changes(int fd, const char *directory);
 void wa_inotify_unwatch(int fd, int watch);
 /// Reads the first event of what a read returned; the bytes it took, 0 when there is none.
 size_t wa_inotify_parse(const void *bytes, size_t count, struct wa_file_event *event);

@@ -25,19 +25,15 @@ struct FileWatches {
     }
 
     private var fd: CInt = -1
-    private let budget: Int
+    private let budget: WatchBudget
+    /// Of the budget: those that are there, and those that the worker is adding.
+    private var taken = 0
     private var watches: [CInt: Watch] = [:]
     /// Watch descriptors by repository and directory.
     private var trees: [String: [GitPath: CInt]] = [:]
     private var gits: [String: [String: CInt]] = [:]
 
-    /// - Parameter budget: watches in all; nil is half of what the kernel gives a user.
-    init(budget: Int?) {
-        let kernel = readTextFile("/proc/sys/fs/inotify/max_user_watches").flatMap { text in
-            Int(text.prefix { $0.isNumber })
-        }
-        self.budget = budget ?? (kernel ?? 8_192) / 2
-    }
+    init(budget: WatchBudget) { self.budget = budget }
 
     var descriptor: CInt { fd }
     var count: Int { watches.count }
@@ -72,11 +68,22 @@ struct FileWatches {
         if own + wanted.count > GitWatchLimits.watchesPerRepository {
             return ([], "more than \(GitWatchLimits.watchesPerRepository) directories")
         }
-        if watches.count + reserved + wanted.count > budget {
-            return ([], "the budget of \(budget) inotify watches is used up")
+        guard take(watches.count + reserved), take(watches.count + reserved + wanted.count) else {
+            return ([], "the budget of \(budget.limit) inotify watches is used up")
         }
         return (wanted, nil)
     }
+
+    /// Has this much of the budget taken, all together.
+    /// - Returns: whether it is; otherwise nothing has changed.
+    private mutating func take(_ count: Int) -> Bool {
+        if count > taken, !budget.take(count - taken) { return false }
+        if count < taken { budget.give(taken - count) }
+        taken = count
+        return true
+    }
+
+    private mutating func give(_ count: Int) { _ = take(max(0, taken - count)) }
 
     private static let treeMark: UInt8 = 0
     private static let gitMark: UInt8 = 1
@@ -98,6 +105,8 @@ struct FileWatches {
     ) -> (added: [GitPath], problem: String?) {
         var added: [GitPath] = []
         var problem: String?
+        let before = watches.count
+        defer { give(wanted.count - (watches.count - before)) }
         for (path, descriptor) in zip(wanted, descriptors) {
             switch -descriptor {
             // The directory has gone, which is no problem.
@@ -128,6 +137,7 @@ struct FileWatches {
         for descriptor in descriptors where descriptor >= 0 && watches[descriptor] == nil {
             wa_inotify_unwatch(fd, descriptor)
         }
+        give(descriptors.count)
     }
 
     mutating func unwatch(_ root: String) {
@@ -140,6 +150,7 @@ struct FileWatches {
     mutating func close() {
         if fd >= 0 { Glibc.close(fd) }
         (fd, watches, trees, gits) = (-1, [:], [:], [:])
+        give(taken)
     }
 
     private mutating func remove(_ descriptor: CInt) {
@@ -149,6 +160,7 @@ struct FileWatches {
 
     private mutating func forget(_ descriptor: CInt) {
         guard let watch = watches.removeValue(forKey: descriptor) else { return }
+        give(1)
         switch watch.place {
         case .tree(let path): trees[watch.root]?[path] = nil
         case .git(let path): gits[watch.root]?[path] = nil

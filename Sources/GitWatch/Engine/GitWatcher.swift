@@ -12,8 +12,8 @@ public final class GitWatcher: PathStore, Service {
     public struct Configuration: Sendable {
         /// Starts the worker: the executable and its hidden command.
         public var worker: Command
-        /// inotify watches in all; nil is half of fs.inotify.max_user_watches.
-        public var watchBudget: Int?
+        /// inotify watches in all, shared with others who watch files.
+        public var watchBudget: WatchBudget
         /// How long thread and worker outlive the last connection, and the worker the last repository.
         public var idleTime: Duration
         var answerTimes = AnswerTimes()
@@ -22,7 +22,7 @@ public final class GitWatcher: PathStore, Service {
         public var wallSeconds: @Sendable () -> Int64
 
         public init(
-            executable: String, environment: [String: String], watchBudget: Int? = nil,
+            executable: String, environment: [String: String], watchBudget: WatchBudget = WatchBudget(limit: nil),
             idleTime: Duration = GitWatchLimits.idleTime,
             wallSeconds: @escaping @Sendable () -> Int64 = { Int64(Glibc.time(nil)) }
         ) {

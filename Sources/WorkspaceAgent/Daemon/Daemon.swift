@@ -86,10 +86,12 @@ enum Daemon {
         let upward = try ControlPlaneParts(context, processes.commands)
         let current = upward?.manifest
         let environment = upward?.environment ?? context.environment
+        let watches = WatchBudget(
+            limit: configuration.environment["WORKSPACE_AGENT_GIT_WATCH_BUDGET"].flatMap { Int($0) })
         let git = GitWatcher(
             configuration: .init(
                 executable: "/proc/self/exe", environment: context.environment.build(),
-                watchBudget: configuration.environment["WORKSPACE_AGENT_GIT_WATCH_BUDGET"].flatMap { Int($0) }),
+                watchBudget: watches),
             launcher: WorkerProcesses(launcher: processes.launcher, reactor: processes.reactor),
             metrics: context.metrics, health: context.health, logger: context.logger)
         let manager = processes.manager(
@@ -102,7 +104,7 @@ enum Daemon {
         coreRoutes(context, log, current).add(to: routes)
         ProcessRoutes(manager: manager, pool: context.pool).add(to: routes)
         GitWatchRoutes(watcher: git).add(to: routes)
-        FilesRoutes(await context.files(inherited, state, paths: git)).add(to: routes)
+        FilesRoutes(await context.files(inherited, state, paths: git, watches: watches)).add(to: routes)
         desktop.add(to: routes)
         let trimmer = MemoryTrimmer(group.next())
         let service = HTTPService(routes: routes, metrics: context.metrics, logger: context.logger) {

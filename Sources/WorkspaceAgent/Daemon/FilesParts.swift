@@ -4,8 +4,12 @@ import Files
 
 extension DaemonContext {
     /// What the file service works with.
-    /// - Parameter paths: told what chats have written.
-    func files(_ inherited: Daemon.Inherited, _ state: StateDirectory, paths: any PathStore) async -> FilesContext {
+    /// - Parameters:
+    ///   - paths: told what chats have written.
+    ///   - watches: what watching may take, shared with the git watcher.
+    func files(
+        _ inherited: Daemon.Inherited, _ state: StateDirectory, paths: any PathStore, watches: WatchBudget
+    ) async -> FilesContext {
         let directory = state.problem == nil ? configuration.stateDirectory : nil
         let logger = logger
         let work = DiskWork(clock: clock, executor: executor, health: health)
@@ -14,6 +18,6 @@ extension DaemonContext {
         return FilesContext(
             work: work, temporaries: temporaries ?? TemporaryFiles(directory: nil, logger: logger), paths: paths,
             fileMask: inherited.fileMask, home: AgentConfiguration.home(configuration.environment),
-            environment: configuration.environment)
+            environment: configuration.environment, watchBudget: watches)
     }
 }

@@ -30,7 +30,8 @@ import Testing
     }
 
     private func get(_ target: String, _ headers: String = "") throws -> RawConnection.Response {
-        try daemon.connect().exchange("GET \(target) HTTP/1.1\r\nHost: localhost\r\n\(headers)Connection: close\r\n\r\n")
+        try daemon.connect().exchange(
+            "GET \(target) HTTP/1.1\r\nHost: localhost\r\n\(headers)Connection: close\r\n\r\n")
     }
 
     @Test(.timeLimit(.minutes(5))) func outAndIn() async throws {
@@ -54,8 +55,8 @@ import Testing
         #expect(answer.status == 200)
         #expect(
             answer.text
-                == #"{"bytes":3000001,"directories":0,"files":2,"links":1,"message":"Successfully extracted the archive to \""#
-                + directory.path + #"/new/deep\""}"#)
+                == #"{"bytes":3000001,"directories":0,"files":2,"links":1,"message":"Successfully extracted "#
+                + #"the archive to \"\#(directory.path)/new/deep\""}"#)
         #expect(try directory.read("new/deep/big") == big)
         #expect(directory.text("new/deep/l") == "a")
         // Without a word about it.
@@ -119,7 +120,9 @@ import Testing
     @Test func bundleRefusesWhatIsNoList() async throws {
         func post(_ body: String) throws -> RawConnection.Response {
             try daemon.connect().exchange(
-                "POST /api/v0/bundle-files HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n\r\n\(body)")
+                "POST /api/v0/bundle-files HTTP/1.1\r\nHost: localhost\r\n"
+                    + "Content-Length: \(body.utf8.count)\r\n\r\n\(body)"
+            )
         }
         #expect(try post("x").status == 400)
         #expect(try post("x").json["message"] as? String == "Request body must be valid JSON.")

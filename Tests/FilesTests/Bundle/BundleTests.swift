@@ -201,9 +201,11 @@ struct BundleTests {
         let directory = try TemporaryDirectory()
         try directory.write("a", [UInt8](repeating: 0x61, count: 600_000))
         try directory.write("b", Array("b".utf8))
-        let (_, members, manifest) = try bundled(["\(directory.path)/a", "\(directory.path)/b"], meanwhile: {
-            _ = truncate("\(directory.path)/a", 400_000)
-        })
+        let (_, members, manifest) = try bundled(
+            ["\(directory.path)/a", "\(directory.path)/b"],
+            meanwhile: {
+                _ = truncate("\(directory.path)/a", 400_000)
+            })
         #expect(members[0].content.count == 600_000)
         #expect(members[0].content.dropFirst(400_000).allSatisfy { $0 == 0 })
         #expect(members[1].content == Array("b".utf8))
