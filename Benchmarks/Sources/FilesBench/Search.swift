@@ -66,7 +66,7 @@ private func inTurns(
 }
 
 /// Runs a command; grep's "nothing found" is no failure.
-private func shell(_ command: String) throws {
+func shell(_ command: String) throws {
     let pid = try spawn(["sh", "-c", command])
     var status: CInt = 0
     waitpid(pid, &status, 0)

@@ -17,7 +17,8 @@ func run(_ binary: String, _ wanted: String) throws {
     defer { daemon.stop() }
     let client = try FilesClient(daemon.socket)
     let sections: [(name: String, rows: () throws -> [Row])] = [
-        ("search", { try search(client) })
+        ("transfers", { try transfers(daemon, client) }), ("edit", { try editing(client) }),
+        ("search", { try search(client) }),
     ]
     show(Row(name: "what", measured: "measured", floor: "floor, same run", ratio: "ratio", promise: "promise"))
     for section in sections where wanted.isEmpty || section.name.contains(wanted) {
