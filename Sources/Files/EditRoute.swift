@@ -220,7 +220,8 @@ struct EditedFile: Sendable {
             replacement.discard()
             guard error.code == .changed else { throw error }
             throw FilesError(
-                .conflict, "edit \(path): another program changed the file meanwhile; nothing was written to it, try again")
+                .conflict,
+                "edit \(path): another program changed the file meanwhile; nothing was written to it, try again")
         }
     }
 }

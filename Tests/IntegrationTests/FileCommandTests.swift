@@ -20,7 +20,7 @@ import Testing
             """
             head -c 3000000 /dev/urandom > in; $A file write 'd/a b' < in > tag && $A file read 'd/a b' | cmp - in && \
             $A file read "$PWD/d/a b" --offset 2999990 | cmp - <(tail -c 10 in) && \
-            $A file read 'd/a b' --offset 100 --limit 1000 | cmp - <(tail -c +101 in | head -c 1000) && stat -c %s 'd/a b'
+            $A file read 'd/a b' --offset 100 --limit 1000 | cmp - <(head -c 1100 in | tail -c 1000) && stat -c %s 'd/a b'
             : | $A file write empty > tag; $A file read empty; stat -c %s empty
             echo x | $A file write --mode 0750 script > tag; stat -c %a script
             echo y | $A file write --append script > tag; $A file read script
@@ -34,7 +34,7 @@ import Testing
             """
             echo a | $A file write --new f > tag; echo b | $A file write --new f; echo $?
             echo c | $A file write --if-match "$(cat tag)" f > next; cat f
-            head -c 20000000 /dev/zero | $A file write --if-match "$(cat tag)" f; echo $?; cat f
+            head -c 20000000 /dev/zero 2>/dev/null | $A file write --if-match "$(cat tag)" f; echo $?; cat f
             """)
         #expect(result.output == "1\nc\n1\nc\n")
         let lines = result.errors.split(separator: "\n")

@@ -179,7 +179,13 @@ struct UnpackTests {
                 refusal(.special("dev", kind))
                     == "archive entry \"dev\": devices are not extracted; leave it out of the archive")
         }
-        // Links are not gone through, neither the archive's own nor those that were there.
+    }
+
+    @Test(arguments: [false, true]) func noLinkIsGoneThrough(walks: Bool) throws {
+        let place = try Place()
+        func refusal(_ members: Member...) -> String? { place.refusal(members, walks: walks) }
+        let out = "\(place.directory.path)/out"
+        // Neither the archive's own nor those that were there.
         let inTheWay = "a symbolic link or a file is where a directory is due; links are not followed"
         #expect(refusal(.directory("d"), .link("l", "d"), .file("l/x")) == "extract IN/l/x: \(inTheWay)")
         symlink(out, "\(place.path)/there")
