@@ -126,6 +126,13 @@ struct PackTests {
         #expect(refusal(size + 1, 12) == nil)
         #expect(refusal(size - 1, 11) == "the archive has over \(size - 1) bytes; divide it")
         #expect(refusal(size, 10) == "the archive has over 10 entries; divide it")
+        // Before the first byte.
+        func check(_ bytes: Int) throws {
+            let check = try PackingCheck(try Packer.Source(path), limits: .init(bytes: bytes))
+            while try check.step() {}
+        }
+        #expect(failure { try check(size) } == nil)
+        #expect(failure { try check(size - 1) } == "the archive has over \(size - 1) bytes; divide it")
         let file = try packed("\(path)/big").count
         #expect(failure { _ = try packed("\(path)/big", limits: .init(bytes: file)) } == nil)
         #expect(
