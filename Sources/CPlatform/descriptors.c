@@ -14,6 +14,7 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 // Only our end does not block: what a child reads or writes must go on blocking.
@@ -71,6 +72,16 @@ ssize_t wa_read(int fd, void *buffer, size_t count) {
         n = read(fd, buffer, count);
     } while (n < 0 && errno == EINTR);
     return n < 0 ? -errno : n;
+}
+
+ssize_t wa_read_cached(int fd, void *buffer, size_t count, int64_t offset) {
+    struct iovec area = {.iov_base = buffer, .iov_len = count};
+    ssize_t got = preadv2(fd, &area, 1, offset, RWF_NOWAIT);
+    return got < 0 ? -errno : got;
+}
+
+void wa_begin_writeback(int fd, int64_t offset, int64_t count) {
+    (void)sync_file_range(fd, offset, count, SYNC_FILE_RANGE_WRITE);
 }
 
 ssize_t wa_write(int fd, const void *bytes, size_t count) {

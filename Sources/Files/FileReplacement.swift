@@ -19,6 +19,8 @@ final class FileReplacement: Sendable {
     private let context: FilesContext
     private let slot: Int
     private let isOver = Atomic<Bool>(false)
+    /// Bytes written, and those of them whose way to the disk has begun.
+    private let progress = Mutex((end: 0, begun: 0))
 
     /// Makes the missing directories and the temporary file.
     /// - Parameter path: real, as ``PathResolution`` has it.
@@ -57,7 +59,17 @@ final class FileReplacement: Sendable {
     }
 
     /// Appends to the new content.
-    func write(_ bytes: ByteBuffer) throws(FilesError) { try writeAll(bytes, to: file.number, path) }
+    func write(_ bytes: ByteBuffer) throws(FilesError) {
+        try writeAll(bytes, to: file.number, path)
+        let (from, end) = progress.withLock { progress -> (Int, Int) in
+            progress.end += bytes.readableBytes
+            let from = progress.begun
+            if progress.end - from >= FilesLimits.writebackBytes { progress.begun = progress.end }
+            return (from, progress.begun)
+        }
+        // The disk writes while the client sends, not all of it at the end.
+        if end > from { wa_begin_writeback(file.number, Int64(from), Int64(end - from)) }
+    }
 
     /// Gives the file another's time of change.
     func keepTime(_ info: stat) throws(FilesError) {

@@ -18,6 +18,8 @@ public enum FilesLimits {
     public static let editBodyBytes = 16 << 20
     /// Bytes of one step of a transfer.
     public static let chunkBytes = 256 << 10
+    /// Bytes of a new file after which their way to the disk begins.
+    public static let writebackBytes = 8 << 20
     /// Bytes of a file that says it is empty and is not, as those of /proc.
     public static let unsizedBytes = 16 << 20
     /// Bytes of an answer of read-file-lines, whatever the client allows.

@@ -67,30 +67,31 @@ struct ReadRoutes: Sendable {
             status: .ok, headers: headers, body: ResponseBody(byteBuffer: ByteBuffer(bytes: bytes[range])))
     }
 
-    /// The next piece is read while the client takes the one before.
+    /// What the kernel has in memory is read at once; for the rest a thread waits, not the connection's loop.
     private func body(of file: RegularFile, _ range: Range<Int>, _ path: String) -> ResponseBody {
         let work = files.work
-        @Sendable func read(_ start: Int) async throws -> ByteBuffer {
-            let count = min(FilesLimits.chunkBytes, range.upperBound - start)
-            return try await work.run(path) { try file.read(at: start, count: count, path) }
-        }
         return ResponseBody(contentLength: range.count) { writer in
             try await work.holding(min(range.count, 2 * FilesLimits.chunkBytes)) {
+                // In turns: the connection may not be done with the one before, and one that it is done with is
+                // filled again, which is much faster than new memory.
+                var buffers = (ByteBuffer(), ByteBuffer())
                 var position = range.lowerBound
-                var next = range.isEmpty ? ByteBuffer() : try await read(position)
+                var pieces = 0
                 while position < range.upperBound {
-                    let piece = next
-                    // It was cut meanwhile: break the answer off rather than end it early.
-                    guard piece.readableBytes > 0 else { throw FilesError.system(EIO, "read", path) }
-                    position += piece.readableBytes
-                    let start = position
-                    if start < range.upperBound {
-                        async let following = read(start)
-                        try await writer.write(piece)
-                        next = try await following
-                    } else {
-                        try await writer.write(piece)
+                    swap(&buffers.0, &buffers.1)
+                    let count = min(FilesLimits.chunkBytes, range.upperBound - position)
+                    buffers.0.clear(minimumCapacity: count)
+                    // Now and then a thread reads in any case: a client that takes everything at once would keep the
+                    // loop from all others.
+                    pieces += 1
+                    if pieces % 16 == 0 || !file.readCached(at: position, count: count, into: &buffers.0) {
+                        let start = position
+                        buffers.0 = try await work.run(path) { try file.read(at: start, count: count, path) }
                     }
+                    // It was cut meanwhile: break the answer off rather than end it early.
+                    guard buffers.0.readableBytes > 0 else { throw FilesError.system(EIO, "read", path) }
+                    position += buffers.0.readableBytes
+                    try await writer.write(buffers.0)
                 }
             }
             try await writer.finish(nil)

@@ -4,7 +4,7 @@ import Testing
 @testable import Files
 
 /// What a failed edit is told.
-struct EditHintTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct EditHintTests {
     private static let notFound =
         "search string not found in file. Verify the search string matches the file content exactly, "
         + "including whitespace and indentation"

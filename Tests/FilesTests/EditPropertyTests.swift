@@ -4,7 +4,7 @@ import Testing
 @testable import Files
 
 /// Random edits, compared with what must hold for all of them, or with a slower way to the same.
-struct EditPropertyTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct EditPropertyTests {
     private typealias Random = SeededGenerator
 
     private func pick<T>(_ from: [T], _ random: inout Random) -> T {

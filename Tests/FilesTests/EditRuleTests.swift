@@ -4,7 +4,7 @@ import Testing
 @testable import Files
 
 /// Rules that the recorded cases don't show, and the limits.
-struct EditRuleTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct EditRuleTests {
     private func edit(
         _ content: String, _ kind: FileEdit.Kind..., limit: Int = FilesLimits.editBytes
     ) throws -> (text: String, matches: [EditMatch]) {

@@ -6,7 +6,7 @@ import Testing
 @testable import Files
 
 /// The edits that were recorded from the reference.
-struct EditVectorTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct EditVectorTests {
     struct Vectors: Decodable {
         struct Edit: Decodable {
             var search: String

@@ -112,6 +112,11 @@ int wa_set_nonblocking(int fd);
 int64_t wa_birth_time(const char *path);
 /// The bytes read (0 at the end of the stream), or -errno.
 ssize_t wa_read(int fd, void *buffer, size_t count);
+/// Reads at an offset what the kernel has in memory, without ever waiting for a disk: the bytes read (0 at the end), or
+/// -errno: -EAGAIN when they are not in memory, -EOPNOTSUPP where the file system or kernel cannot tell.
+ssize_t wa_read_cached(int fd, void *buffer, size_t count, int64_t offset);
+/// Has the kernel begin to write these bytes of a file to the disk. A hint: what fails shows at the next fdatasync.
+void wa_begin_writeback(int fd, int64_t offset, int64_t count);
 /// The bytes written, or -errno.
 ssize_t wa_write(int fd, const void *bytes, size_t count);
 

@@ -6,7 +6,7 @@ import Testing
 @testable import Files
 
 /// The routes of a running daemon.
-@Suite(.serialized) struct ArchiveRouteTests {
+@Suite(.serialized, .timeLimit(.minutes(10)), .blocking) struct ArchiveRouteTests {
     private let directory: TemporaryDirectory
     private let daemon: DaemonProcess
 

@@ -27,7 +27,7 @@ func packed(
 
 private func names(_ members: [Member]) -> [String] { members.map { String(decoding: $0.entry.name, as: UTF8.self) } }
 
-struct PackTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct PackTests {
     private func tree() throws -> TemporaryDirectory {
         let directory = try TemporaryDirectory()
         let script = """

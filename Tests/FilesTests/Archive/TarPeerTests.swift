@@ -5,8 +5,7 @@ import Testing
 @testable import Files
 
 /// Against the programs that everyone uses.
-@Suite(.serialized)
-struct TarPeerTests {
+@Suite(.serialized, .timeLimit(.minutes(10)), .blocking) struct TarPeerTests {
     /// The same tree, made by the shell.
     static let script = """
         set -e; umask 022; mkdir -p d/e; printf 'aaaa\\n' > d/a; : > empty; chmod 640 empty; chmod 750 d

@@ -71,7 +71,7 @@ private struct Place {
     }
 }
 
-struct UnpackTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct UnpackTests {
     @Test(arguments: [false, true], [1, 700, 100_000])
     func extractsATree(walks: Bool, piece: Int) throws {
         let place = try Place()

@@ -26,7 +26,7 @@ private func bundled(
     return (bytes, members, try #require(manifest))
 }
 
-struct BundleTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct BundleTests {
     struct Vector: Sendable, CustomTestStringConvertible {
         var name: String
         /// The whole case.

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Files
 
-struct GlobPatternTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct GlobPatternTests {
     private func matches(_ pattern: String, _ path: String) throws -> Bool {
         try GlobPattern(pattern).matches(PathText.bytes(path))
     }

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Files
 
-struct GrepMatcherTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct GrepMatcherTests {
     private func find(
         _ pattern: String, _ text: String, context: Int = 0, limit: Int = 100, options: Pattern.Options = []
     ) throws -> [LineMatch] {

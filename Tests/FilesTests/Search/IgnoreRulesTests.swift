@@ -4,7 +4,7 @@ import Testing
 
 @testable import Files
 
-struct IgnoreRulesTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct IgnoreRulesTests {
     /// Whether a rule file in the root ignores an entry (a directory if it ends with a slash), itself or through a
     /// directory above.
     private func ignores(_ text: String, _ path: String) -> Bool {

@@ -5,7 +5,7 @@ import Testing
 @testable import Files
 
 /// The routes of a real daemon.
-struct SearchDaemonTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct SearchDaemonTests {
     @Test func theDaemonSearches() async throws {
         try await withTaskExecutorPreference(BlockingExecutor.shared) {
             let tree = try SearchTree([

@@ -8,7 +8,7 @@ import Testing
 @testable import AgentHTTP
 @testable import Files
 
-struct SearchRoutesTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct SearchRoutesTests {
     private func setTime(_ path: String, _ seconds: Int) {
         var times = [timespec(tv_sec: seconds, tv_nsec: 5), timespec(tv_sec: seconds, tv_nsec: 5)]
         utimensat(AT_FDCWD, path, &times, AT_SYMLINK_NOFOLLOW)

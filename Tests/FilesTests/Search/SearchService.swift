@@ -10,7 +10,8 @@ struct SearchService {
     let routes: SearchRoutes
     let caller = CallerPresence()
 
-    init(clock: AgentClock = AgentClock(ContinuousClock())) {
+    /// - Parameter clock: by default one that stands still: on a busy machine a search may take longer than it may.
+    init(clock: AgentClock = AgentClock(ManualClock())) {
         let work = DiskWork(clock: clock, executor: BlockingExecutor.shared, health: HealthRegistry())
         routes = SearchRoutes(work: work)
     }

@@ -7,7 +7,7 @@ import Testing
 
 @testable import Files
 
-struct TreeWalkTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct TreeWalkTests {
     @Test func filesAreFoundAtAnyDepth() throws {
         let tree = try SearchTree(["a": "", "d/b": "", "d/e/c": "", ".h/x": "", "empty/": ""])
         #expect(try tree.walk().paths == [".h/x", "a", "d/b", "d/e/c"])

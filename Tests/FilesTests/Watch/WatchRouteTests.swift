@@ -7,7 +7,7 @@ import Testing
 @testable import Files
 
 /// The route of a running daemon.
-@Suite(.serialized) struct WatchRouteTests {
+@Suite(.serialized, .timeLimit(.minutes(10)), .blocking) struct WatchRouteTests {
     private let directory: TemporaryDirectory
 
     init() throws { directory = try TemporaryDirectory() }

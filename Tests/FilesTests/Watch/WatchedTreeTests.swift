@@ -7,7 +7,7 @@ import Testing
 @testable import Files
 
 /// The kernel queues events before the call that caused them returns, so nothing here waits.
-struct WatchedTreeTests {
+@Suite(.timeLimit(.minutes(10)), .blocking) struct WatchedTreeTests {
     private let directory: TemporaryDirectory
     private let budget = WatchBudget(limit: 100)
 
