@@ -1,5 +1,4 @@
 import AgentCore
-import CPlatform
 import Glibc
 
 /// Paths as text. A path is bytes; JSON and URLs carry text. Each byte that is not part of valid UTF-8 is written as

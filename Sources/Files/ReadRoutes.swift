@@ -1,6 +1,5 @@
 import AgentCore
 import AgentHTTP
-import CPlatform
 import Glibc
 import HTTPTypes
 import Hummingbird

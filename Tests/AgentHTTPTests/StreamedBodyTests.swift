@@ -4,7 +4,6 @@ import Glibc
 import HTTPTypes
 import Hummingbird
 import NIOCore
-import Synchronization
 import Testing
 
 @testable import AgentHTTP

@@ -1,5 +1,4 @@
 import AgentCore
-import CPlatform
 import Glibc
 
 /// Goes through a tree for an archive: a directory before what is in it, names in the order of their bytes. Links are

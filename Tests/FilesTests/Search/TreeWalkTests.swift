@@ -1,5 +1,4 @@
 import AgentCore
-import AgentTestSupport
 import Foundation
 import Glibc
 import Synchronization

@@ -53,7 +53,7 @@ import Testing
         #expect(moved == [["op": "move", "path": "\(directory.path)/b", "from": "\(directory.path)/a"]])
         try socket.close()
         try other.close()
-        close(socket.connection.descriptor)
+        socket.connection.closeSending()
         try await eventually("no thread and no descriptor") {
             !threads(daemon).contains("file-watch")
                 && directoryEntries("/proc/\(daemon.pid)/fd").count <= descriptors + 2
