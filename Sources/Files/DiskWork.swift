@@ -5,12 +5,14 @@ import Synchronization
 /// Where all disk work of the file service runs: on threads of its own, ``FilesLimits/atOnce`` pieces at once.
 ///
 /// A call on a dead mount may never return. It is taken for slow after ``FilesLimits/slowMilliseconds`` and gives its
-/// place to the next, so that only those who want something of that file system wait; while
-/// ``FilesLimits/hanging`` calls hang, further ones are refused.
+/// place to the next, so that only those who want something of that file system wait. While
+/// ``FilesLimits/hangingOnOne`` calls hang on one mount, further ones for it are refused; so are all while
+/// ``FilesLimits/hanging`` hang, which got there through links.
 public final class DiskWork: Sendable {
     private struct Call {
         var path: String
-        var since: ContinuousClock.Instant
+        /// On the clock's time.
+        var since: Duration
         /// Whether it has given its place away.
         var isSlow = false
     }
@@ -39,6 +41,23 @@ public final class DiskWork: Sendable {
         health.register("files") { [weak self] in self?.report() }
     }
 
+    /// Shows how much is under way, waits and hangs.
+    public func report(to metrics: MetricsRegistry) {
+        func gauge(_ name: String, _ help: String, _ value: @escaping @Sendable (DiskWork) -> Int) {
+            metrics.gauge(name, help: help) { [weak self] in self.map { Double(value($0)) } }
+        }
+        gauge("agent_files_calls", "Pieces of disk work of the file service under way.") { $0.underWay }
+        gauge("agent_files_slow_calls", "Those of them that have taken long and may hang.") { work in
+            work.state.withLock { $0.calls.values.count { $0.isSlow } }
+        }
+        gauge("agent_files_waiting", "Pieces of disk work that wait for a place.") { $0.waitingCalls }
+        gauge("agent_files_bytes_waiting", "File requests that wait for memory.") { $0.waitingForMemory }
+    }
+
+    var underWay: Int { state.withLock { $0.calls.count } }
+    var waitingCalls: Int { turns.waiting }
+    var waitingForMemory: Int { memory.waiting }
+
     /// Runs a piece of disk work. It should take no longer than a few hundred milliseconds on a disk that answers;
     /// longer work is done in pieces.
     /// - Parameter path: what it is about; named when the file system does not answer.
@@ -66,22 +85,29 @@ public final class DiskWork: Sendable {
     }
 
     private func begin(_ path: String) throws -> Int {
-        let (id, hanging, starts) = state.withLock { state -> (Int?, Call?, Bool) in
-            let slow = state.calls.values.filter(\.isSlow)
-            guard slow.count < FilesLimits.hanging else { return (nil, slow.min { $0.since < $1.since }, false) }
+        let slow = state.withLock { $0.calls.values.filter(\.isSlow) }
+        if slow.count >= FilesLimits.hangingOnOne { try refuse(path, slow) }
+        let (id, starts) = state.withLock { state in
             state.next += 1
-            state.calls[state.next] = Call(path: path, since: .now)
+            state.calls[state.next] = Call(path: path, since: clock.now())
             defer { state.isWatched = true }
-            return (state.next, nil, !state.isWatched)
-        }
-        guard let id else {
-            throw FilesError(
-                .unavailable,
-                "\(FilesLimits.hanging) file requests wait for a file system that does not answer "
-                    + "(\(hanging?.path ?? ""))")
+            return (state.next, !state.isWatched)
         }
         if starts { watch() }
         return id
+    }
+
+    /// - Throws: ``FilesError`` for a path that would only hang, too.
+    private func refuse(_ path: String, _ slow: [Call]) throws(FilesError) {
+        // The kernel answers it from memory, and only while something hangs.
+        let table = MountPoint.table
+        let mount = MountPoint.of(path, table: table)
+        let same = slow.filter { MountPoint.of($0.path, table: table) == mount }
+        guard same.count >= FilesLimits.hangingOnOne || slow.count >= FilesLimits.hanging else { return }
+        let example = (same.isEmpty ? slow : same).min { $0.since < $1.since }
+        throw FilesError(
+            .unavailable,
+            "\(slow.count) file requests wait for a file system that does not answer (\(example?.path ?? ""))")
     }
 
     private func end(_ id: Int) {
@@ -100,11 +126,11 @@ public final class DiskWork: Sendable {
     }
 
     private func look() -> Bool {
+        let now = clock.now()
         let (slow, goesOn) = state.withLock { state in
-            let now = ContinuousClock.now
             var slow = 0
             for (id, call) in state.calls
-            where !call.isSlow && call.since.duration(to: now) >= .milliseconds(FilesLimits.slowMilliseconds) {
+            where !call.isSlow && now - call.since >= .milliseconds(FilesLimits.slowMilliseconds) {
                 state.calls[id]?.isSlow = true
                 slow += 1
             }
@@ -118,9 +144,9 @@ public final class DiskWork: Sendable {
     private func report() -> HealthRegistry.Report? {
         let calls = state.withLock { $0.calls.values.filter(\.isSlow) }
         guard let oldest = calls.min(by: { $0.since < $1.since }) else { return nil }
-        let time = oldest.since.duration(to: .now)
+        let time = clock.now() - oldest.since
         guard time >= .milliseconds(FilesLimits.hangingMilliseconds) else { return nil }
-        let mount = MountPoint.of(oldest.path) ?? "unknown"
+        let mount = MountPoint.of(oldest.path, table: MountPoint.table) ?? "unknown"
         return .init(
             "file system \(mount) does not answer: \(calls.count) file requests wait, the longest for "
                 + "\(time.components.seconds) s (\(oldest.path))")
@@ -129,14 +155,14 @@ public final class DiskWork: Sendable {
 
 /// Which mount a path lies on, told without touching it.
 enum MountPoint {
-    /// - Parameter path: absolute and clean; links in it are not followed.
-    static func of(_ path: String) -> String? {
-        // The kernel answers it from memory.
-        readTextFile("/proc/self/mountinfo").flatMap { of(path, table: $0) }
-    }
+    /// What is mounted where, as the kernel has it in memory.
+    static var table: String { readTextFile("/proc/self/mountinfo") ?? "" }
 
-    /// - Parameter table: as /proc/self/mountinfo has it (proc(5)).
+    /// - Parameters:
+    ///   - path: absolute; links in it are not followed.
+    ///   - table: as /proc/self/mountinfo has it (proc(5)).
     static func of(_ path: String, table: String) -> String? {
+        let path = LexicalPath.clean(path)
         var best: String?
         for line in table.utf8.split(separator: UInt8(ascii: "\n")) {
             let fields = line.split(separator: UInt8(ascii: " "))

@@ -18,6 +18,8 @@ final class FileReplacement: Sendable {
     private let file: OwnedDescriptor
     private let context: FilesContext
     private let slot: Int
+    /// Directories that were made for it.
+    private let made: [String]
     private let isOver = Atomic<Bool>(false)
     /// Bytes written, and those of them whose way to the disk has begun.
     private let progress = Mutex((end: 0, begun: 0))
@@ -26,7 +28,7 @@ final class FileReplacement: Sendable {
     /// - Parameter path: real, as ``PathResolution`` has it.
     init(_ path: String, _ context: FilesContext, makesParents: Bool = true) throws(FilesError) {
         let parent = LexicalPath.parent(path)
-        if makesParents { try Directories.make(parent, mask: context.fileMask) }
+        made = makesParents ? try Directories.make(parent, mask: context.fileMask) : []
         let descriptor = withPath(parent) { wa_open_directory($0) }
         guard descriptor >= 0 else { throw FilesError.system(descriptor, "open", parent) }
         directory = OwnedDescriptor(descriptor)
@@ -51,11 +53,13 @@ final class FileReplacement: Sendable {
 
     deinit { discard() }
 
-    /// Removes the temporary file, unless it has taken the other's place.
+    /// Removes the temporary file and what was made for it, unless it has taken the other's place.
     func discard() {
         guard !isOver.exchange(true, ordering: .relaxed) else { return }
         if file.number >= 0 { _ = withName(temporary) { unlinkat(directory.number, $0, 0) } }
         context.temporaries.forget(slot)
+        // Those that have got other entries since stay.
+        for directory in made.reversed() where withPath(directory, { rmdir($0) }) != 0 { break }
     }
 
     /// Appends to the new content.

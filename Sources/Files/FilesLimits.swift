@@ -2,8 +2,10 @@
 public enum FilesLimits {
     /// Pieces of disk work done at once; more wait in order.
     public static let atOnce = 16
-    /// Further threads for calls that hang.
+    /// Calls that hang; further ones are refused.
     public static let hanging = 48
+    /// Calls that hang on one mount; further ones for it are refused.
+    public static let hangingOnOne = 16
     /// Bytes of files and transfers that requests hold in memory at once; more wait in order.
     public static let bytesInFlight = 64 << 20
     /// Bytes of a file that is edited.

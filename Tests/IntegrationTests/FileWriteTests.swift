@@ -116,6 +116,15 @@ import Testing
         }
     }
 
+    @Test func aCutUploadTakesItsDirectoriesAlong() async throws {
+        var client: RawConnection? = try daemon.connect()
+        try client?.send(
+            "POST /api/v0/write-file?path=\(scratch.path)/a/b/f HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
+        try await eventually("the directories are there") { access("\(scratch.path)/a/b", F_OK) == 0 }
+        client = nil
+        try await eventually("they are gone") { access("\(scratch.path)/a", F_OK) != 0 }
+    }
+
     @Test func aFullDiskKeepsTheOldFile() throws {
         guard Privileges.isRoot, mount("none", scratch.path, "tmpfs", 0, "size=1m") == 0 else { return }
         defer { umount2(scratch.path, Int32(MNT_DETACH)) }

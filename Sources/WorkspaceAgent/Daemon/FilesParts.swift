@@ -13,6 +13,7 @@ extension DaemonContext {
         let directory = state.problem == nil ? configuration.stateDirectory : nil
         let logger = logger
         let work = DiskWork(clock: clock, executor: executor, health: health)
+        work.report(to: metrics)
         // Should the disk hang, so does the start: the state directory has been opened before.
         let temporaries = try? await pool.run { TemporaryFiles(directory: directory, logger: logger) }
         return FilesContext(

@@ -1,16 +1,15 @@
-import AgentTestSupport
 import Glibc
 import Synchronization
 
 /// A FUSE file system whose server takes requests and never answers them: what looks into it waits in the kernel
 /// and cannot be killed, as with a dead sshfs or NFS server.
-final class HangingFileSystem: Sendable {
+public final class HangingFileSystem: Sendable {
     private let path: String
     private let mounted = Mutex(true)
     private let server: Server
 
     /// Whether this machine lets us mount one.
-    static var isAllowed: Bool {
+    public static var isAllowed: Bool {
         guard geteuid() == 0, let directory = try? TemporaryDirectory(),
             let probe = try? HangingFileSystem(over: directory.path)
         else { return false }
@@ -19,7 +18,7 @@ final class HangingFileSystem: Sendable {
     }
 
     /// - Parameter path: a directory, which it hides.
-    init(over path: String) throws {
+    public init(over path: String) throws {
         self.path = path
         let device = open("/dev/fuse", O_RDWR | O_CLOEXEC)
         guard device >= 0 else { throw DeadlineExceeded(what: "open /dev/fuse: errno \(errno)") }
@@ -41,7 +40,7 @@ final class HangingFileSystem: Sendable {
     }
 
     /// Whether something waits for an answer.
-    var holds: Bool { server.requests.load(ordering: .relaxed) > 0 }
+    public var holds: Bool { server.requests.load(ordering: .relaxed) > 0 }
 
     private final class Server: Sendable {
         let device: CInt
@@ -71,7 +70,7 @@ final class HangingFileSystem: Sendable {
     }
 
     /// Takes it away; all that waits for it gets an error.
-    func unmount() {
+    public func unmount() {
         let first = mounted.withLock { mounted in
             defer { mounted = false }
             return mounted
