@@ -10,7 +10,7 @@ struct FileCommand: ParsableCommand {
             A path that doesn't begin with / is in this working directory.
 
             Example:
-              workspace-agent file edit main.go --search 'x := 1' --replace 'x := 2'
+              workspace-agent file edit main.go --search "x := 1" --replace "x := 2"
             """,
         subcommands: [
             FileReadCommand.self, FileWriteCommand.self, FileEditCommand.self, FileGrepCommand.self,

@@ -14,7 +14,7 @@ struct FileEditCommand: ParsableCommand {
             edits, each made on the result of the one before; if one of them fails, the file stays as it is.
 
             Example:
-              workspace-agent file edit main.go --search 'x := 1' --replace 'x := 2'
+              workspace-agent file edit main.go --search "x := 1" --replace "x := 2"
               echo '[{"search": "a", "replace": "b"}, {"insert_line": 0, "text": "c"}]' |
                 workspace-agent file edit main.go --edits - --dry-run
             """)

@@ -9,7 +9,7 @@ struct FileGrepCommand: ParsableCommand {
             context as PATH-LINE-TEXT. Exits with 1 if there is no such line and with 2 if something is wrong.
 
             Example:
-              workspace-agent file grep 'func \\w+Test' src --glob '*.go' --context 2
+              workspace-agent file grep "func \\w+Test" src --glob '*.go' --context 2
             """)
 
     @OptionGroup var agent: HTTPAgentOptions

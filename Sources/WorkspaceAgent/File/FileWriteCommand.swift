@@ -10,7 +10,7 @@ struct FileWriteCommand: ParsableCommand {
             as it was last seen, and fails if somebody has changed it since.
 
             Example:
-              sort names | workspace-agent file write --new sorted
+              workspace-agent file write --new sorted   # what it writes comes from standard input
             """)
 
     @OptionGroup var agent: HTTPAgentOptions
