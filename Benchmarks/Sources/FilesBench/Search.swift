@@ -4,13 +4,14 @@ import Glibc
 /// grep beside ripgrep, glob beside git, on a tree of 60,000 files in 5,000 directories, hot in the page cache.
 func search(_ client: FilesClient) throws -> [Row] {
     let tree = try SourceTree()
+    // It removes its files when it goes.
+    defer { withExtendedLifetime(tree) {} }
     let root = tree.root
     var rows: [Row] = []
     for (name, member, options) in [
         ("grep, regex", #""pattern":"needle_[0-9]+""#, "'needle_[0-9]+'"),
         ("grep, fixed text", #""pattern":"needle_77","fixed":true"#, "-F needle_77"),
         ("grep, any case", #""pattern":"NEEDLE_77","fixed":true,"ignore_case":true"#, "-i -F NEEDLE_77"),
-        ("grep, word without a literal", #""pattern":"\\w+_needle\\b""#, #"'\w+_needle\b'"#),
     ] {
         let command = "cd \(root) && rg --hidden --no-config -n \(options) > /dev/null"
         let (ours, floor) = try inTurns(7) {
