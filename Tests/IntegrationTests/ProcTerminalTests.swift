@@ -64,6 +64,8 @@ import Testing
             for screen in [direct, through] { try screen.resize(columns: 100, rows: 30) }
             try await same("when larger", "line 64")
             for screen in [direct, through] { try screen.resize(columns: 80, rows: 24) }
+            // What is typed while the size changes may scroll one of them otherwise, for good.
+            try await same("when small again", "hello")
             for screen in [direct, through] { try screen.type(":set number", "Enter") }
             try await same("with numbers", " 50 ")
             for screen in [direct, through] { try screen.type(":q!", "Enter") }
