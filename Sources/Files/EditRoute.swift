@@ -14,8 +14,7 @@ struct EditRoute: Sendable {
     }
 
     private func edit(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
-        var query = FilesQuery(request)
-        try query.check()
+        try FilesQuery.refuseAny(request)
         let body = try await request.decodeJSON(EditRequest.self)
         return try await FilesRoutes.answering {
             guard !body.files.isEmpty else { throw FilesError(.invalid, "must specify at least one file") }

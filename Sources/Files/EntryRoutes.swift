@@ -34,8 +34,7 @@ struct EntryRoutes: Sendable {
             var to: String
             var overwrite: Bool?
         }
-        var query = FilesQuery(request)
-        try query.check()
+        try FilesQuery.refuseAny(request)
         let body = try await request.decodeJSON(Body.self)
         return try await changing([body.from, body.to], context) {
             try FileMove.run(body.from, body.to, overwrites: body.overwrite ?? false, files)
@@ -48,13 +47,13 @@ struct EntryRoutes: Sendable {
             var path: String
             var recursive: Bool?
         }
-        var query = FilesQuery(request)
-        try query.check()
+        try FilesQuery.refuseAny(request)
         let body = try await request.decodeJSON(Body.self)
         let path = LexicalPath.clean(body.path)
         return try await FilesRoutes.answering {
             try requireAbsolute(body.path)
-            try await files.locks.holding([path]) {
+            let real = try await files.work.run(path) { try PathResolution.resolveEntry(path) }
+            try await files.locks.holding([real]) {
                 let deletion = try await files.work.run(path) {
                     try FileDeletion(path, home: files.home, isRecursive: body.recursive ?? false)
                 }
@@ -72,8 +71,7 @@ struct EntryRoutes: Sendable {
             var parents: Bool?
             var mode: String?
         }
-        var query = FilesQuery(request)
-        try query.check()
+        try FilesQuery.refuseAny(request)
         let body = try await request.decodeJSON(Body.self)
         let mode = try body.mode.map { try Self.mode($0) }
         return try await changing([body.path], context) {
@@ -92,11 +90,10 @@ struct EntryRoutes: Sendable {
             var path: String
             var mode: String
         }
-        var query = FilesQuery(request)
-        try query.check()
+        try FilesQuery.refuseAny(request)
         let body = try await request.decodeJSON(Body.self)
         let mode = try Self.mode(body.mode)
-        return try await changing([body.path], context) {
+        return try await changing([body.path], context, follows: true) {
             let result = withPath(body.path) { chmod($0, mode) }
             guard result == 0 else { throw FilesError.system(result, "chmod", body.path) }
             return "Set mode \(FileMode.text(mode)) on \(quoted(body.path))"
@@ -109,13 +106,19 @@ struct EntryRoutes: Sendable {
     }
 
     /// Runs what changes the paths, under their locks, and tells the chat's path store.
-    /// - Parameter body: blocks on the disk; the message of the answer.
+    /// - Parameters:
+    ///   - follows: the last component may be a link to what is changed.
+    ///   - body: blocks on the disk; the message of the answer.
     private func changing(
-        _ paths: [String], _ context: AgentRequestContext, _ body: @escaping @Sendable () throws -> String
+        _ paths: [String], _ context: AgentRequestContext, follows: Bool = false,
+        _ body: @escaping @Sendable () throws -> String
     ) async throws -> Response {
         try await FilesRoutes.answering {
             for path in paths { try requireAbsolute(path) }
-            let message = try await files.locks.holding(paths.map(LexicalPath.clean)) {
+            let real = try await files.work.run(paths.first ?? "/") {
+                try paths.map { follows ? try PathResolution.resolve($0) : try PathResolution.resolveEntry($0) }
+            }
+            let message = try await files.locks.holding(real) {
                 try await files.work.run(paths.first ?? "/", body)
             }
             if let chat = context.chat { files.paths.add(paths: paths, for: chat) }

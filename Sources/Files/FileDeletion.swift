@@ -31,8 +31,7 @@ final class FileDeletion: Sendable {
     init(_ path: String, home: String, isRecursive: Bool) throws(FilesError) {
         self.path = path
         state = Mutex(State())
-        let parent = try PathResolution.resolve(LexicalPath.parent(path))
-        let real = path == "/" ? "/" : LexicalPath.join(parent, LexicalPath.name(path))
+        let real = try PathResolution.resolveEntry(path)
         let realHome = (try? PathResolution.resolve(home)) ?? home
         for kept in [home, realHome] where LexicalPath.isWithin(LexicalPath.clean(kept), real) {
             throw FilesError(.invalid, "remove \(path): it is, or contains, the home directory \(kept)")

@@ -64,7 +64,8 @@ final class FileReplacement: Sendable {
 
     /// Appends to the new content.
     func write(_ bytes: ByteBuffer) throws(FilesError) {
-        try writeAll(bytes, to: file.number, path)
+        let failure = writeAll(bytes, to: file.number)
+        guard failure == 0 else { throw FilesError.system(failure, "write", path) }
         let (from, end) = progress.withLock { progress -> (Int, Int) in
             progress.end += bytes.readableBytes
             let from = progress.begun
@@ -125,16 +126,18 @@ final class FileReplacement: Sendable {
     }
 }
 
-/// - Throws: ``FilesError``: a full disk, an input/output error.
-func writeAll(_ bytes: ByteBuffer, to descriptor: CInt, _ path: String) throws(FilesError) {
+/// Writes all of the bytes.
+/// - Returns: 0, or the errno: a full disk, an input/output error.
+func writeAll(_ bytes: ByteBuffer, to descriptor: CInt) -> CInt {
     var rest = bytes
     while rest.readableBytes > 0 {
         let count = rest.readWithUnsafeReadableBytes { area in
             let count = wa_write(descriptor, area.baseAddress, area.count)
             return (max(0, count), count)
         }
-        guard count > 0 else { throw FilesError.system(count == 0 ? EIO : CInt(count), "write", path) }
+        guard count > 0 else { return count == 0 ? EIO : CInt(-count) }
     }
+    return 0
 }
 
 enum Directories {

@@ -89,6 +89,12 @@ struct FilesQuery {
 
     mutating func problem(_ key: String, _ detail: String) { problems.append(.init(field: key, detail: detail)) }
 
+    /// - Throws: ``HTTPProblem`` 400 for any key, where all is in the body.
+    static func refuseAny(_ request: Request) throws {
+        var query = FilesQuery(request)
+        try query.check()
+    }
+
     /// Called once all keys are read.
     /// - Throws: ``HTTPProblem`` 400.
     mutating func check() throws {

@@ -13,6 +13,13 @@ struct PathResolution {
         return try resolution.resolve(LexicalPath.clean(path))
     }
 
+    /// Where the entry itself is: links are resolved but for the last component.
+    static func resolveEntry(_ path: String) throws(FilesError) -> String {
+        let clean = LexicalPath.clean(path)
+        guard clean != "/" else { return clean }
+        return LexicalPath.join(try resolve(LexicalPath.parent(clean)), LexicalPath.name(clean))
+    }
+
     /// As ``resolve(_:)``, for a file to be written or edited: says what was being done.
     static func resolveTarget(_ path: String) throws(FilesError) -> String {
         do throws(FilesError) {

@@ -49,20 +49,6 @@ final class RegularFile: Sendable {
     /// Bytes from a position on, fewer at the end.
     func read(at position: Int, count: Int, _ path: String) throws(FilesError) -> ByteBuffer {
         var buffer = ByteBufferAllocator().buffer(capacity: count)
-        try read(at: position, count: count, into: &buffer, path)
-        return buffer
-    }
-
-    /// Fills an empty buffer with what the kernel has in memory; does not wait for a disk.
-    /// - Returns: false when it has nothing of it.
-    func readCached(at position: Int, count: Int, into buffer: inout ByteBuffer) -> Bool {
-        buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: count) { area in
-            max(0, wa_read_cached(number, area.baseAddress, count, Int64(position)))
-        } > 0
-    }
-
-    /// As ``read(at:count:_:)``, into an empty buffer.
-    func read(at position: Int, count: Int, into buffer: inout ByteBuffer, _ path: String) throws(FilesError) {
         var failure: CInt = 0
         while failure == 0, buffer.readableBytes < count {
             let start = position + buffer.readableBytes
@@ -75,6 +61,15 @@ final class RegularFile: Sendable {
             if failure == EINTR { failure = 0 } else if got == 0 { break }
         }
         guard failure == 0 else { throw FilesError.system(failure, "read", path) }
+        return buffer
+    }
+
+    /// Fills an empty buffer with what the kernel has in memory; does not wait for a disk.
+    /// - Returns: false when it has nothing of it.
+    func readCached(at position: Int, count: Int, into buffer: inout ByteBuffer) -> Bool {
+        buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: count) { area in
+            max(0, wa_read_cached(number, area.baseAddress, count, Int64(position)))
+        } > 0
     }
 
     /// All bytes from the beginning to the end, whatever size the file says it has.

@@ -108,7 +108,8 @@ struct WriteRoute: Sendable {
         if let mode = mode ?? (isThere ? nil : 0o666 & ~files.fileMask), fchmod(file.number, mode) != 0 {
             throw FilesError.system(errno, "chmod", path)
         }
-        try writeAll(bytes, to: file.number, path)
+        let failure = writeAll(bytes, to: file.number)
+        guard failure == 0 else { throw FilesError.system(failure, "write", path) }
         guard !flushes || fdatasync(file.number) == 0 else { throw FilesError.system(errno, "fdatasync", path) }
         guard fstat(file.number, &info) == 0 else { throw FilesError.system(errno, "stat", path) }
         return info

@@ -159,7 +159,8 @@ extension Packer.Source {
     }
 }
 
-/// What only disk work touches, one piece of it at a time.
+/// What only disk work touches, one piece of it at a time: its one user awaits the end of each piece before the
+/// next, so that the lock is never waited for while a disk holds it up.
 final class DiskState<Value>: Sendable {
     private let value: Mutex<Value>
     private let work: DiskWork

@@ -76,15 +76,7 @@ final class TreeWriter {
     func write(_ bytes: ByteBuffer) throws(FilesError) {
         guard let growing else { return }
         counts.bytes += bytes.readableBytes
-        let failure = bytes.withUnsafeReadableBytes { area -> CInt in
-            var rest = area[...]
-            while !rest.isEmpty {
-                let count = wa_write(growing.file, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count)
-                guard count > 0 else { return count == 0 ? EIO : CInt(-count) }
-                rest = rest.dropFirst(count)
-            }
-            return 0
-        }
+        let failure = writeAll(bytes, to: growing.file)
         guard failure == 0 else { throw failed(failure, growing.name) }
     }
 

@@ -20,6 +20,7 @@ struct BundleRoutes: Sendable {
     }
 
     private func bundle(_ request: Request) async throws -> Response {
+        try FilesQuery.refuseAny(request)
         var request = request
         let bytes = try await request.body.collect(upTo: HTTPLimits.defaultBodyBytes)
         guard bytes.readableBytes <= FilesLimits.bundleBodyBytes else {

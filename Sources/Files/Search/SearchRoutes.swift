@@ -11,10 +11,12 @@ struct SearchRoutes: Sendable {
 
     func add(to routes: AgentRoutes) {
         routes.post("\(FilesRoutes.base)/glob") { request, context in
+            try FilesQuery.refuseAny(request)
             let query = try GlobQuery(await request.decodeJSON(GlobQuery.Body.self))
             return try await FilesRoutes.answering { .json(try await glob(query, context.caller)) }
         }
         routes.post("\(FilesRoutes.base)/grep") { request, context in
+            try FilesQuery.refuseAny(request)
             let query = try GrepQuery(await request.decodeJSON(GrepQuery.Body.self))
             return try await FilesRoutes.answering {
                 try await work.holding(FilesLimits.grepBytes) { .json(try await grep(query, context.caller)) }
@@ -33,7 +35,7 @@ struct SearchRoutes: Sendable {
         let (walk, search) = try await work.run(query.root) {
             let ignoreFiles = query.gitignore ? IgnoreFiles() : nil
             guard let root = try TreeRoot(query.root, pattern: query.pattern, ignoreFiles: ignoreFiles) else {
-                throw FilesError(.invalid, "path \(goQuoted(query.root)) is not a directory")
+                throw FilesError(.invalid, "path \(quoted(query.root)) is not a directory")
             }
             let search = GlobSearch(limit: query.limit, prefix: root.prefix)
             return (TreeWalk(root, pattern: query.pattern, ignoreFiles: ignoreFiles, visitor: search), search)
