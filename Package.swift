@@ -483,6 +483,7 @@ let package = Package(
                 "WorkspaceAgent",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
             ],
             exclude: ["Vectors"],
             swiftSettings: strict

@@ -1,5 +1,4 @@
 import AgentCore
-import CPlatform
 import Glibc
 import NIOCore
 
