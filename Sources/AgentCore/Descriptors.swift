@@ -1,4 +1,5 @@
 import CPlatform
+import Glibc
 
 /// A close-on-exec pipe whose read end does not block. The caller closes both ends.
 public func makePipe() throws(CoreError) -> (read: CInt, write: CInt) {
@@ -32,4 +33,16 @@ private func descriptorPair(
     }
     guard rc == 0 else { throw CoreError.system(rc, failure) }
     return ends
+}
+
+/// Writes all of the bytes; blocks for as long as the descriptor does.
+/// - Returns: 0, or the errno of the write that failed.
+package func writeAll(_ bytes: UnsafeRawBufferPointer, to descriptor: CInt) -> CInt {
+    var rest = bytes[...]
+    while !rest.isEmpty {
+        let count = wa_write(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count)
+        guard count > 0 else { return count == 0 ? EIO : CInt(-count) }
+        rest = rest.dropFirst(count)
+    }
+    return 0
 }

@@ -48,7 +48,8 @@ public enum OwnFile {
         let descriptor = try open(temporary, O_WRONLY | O_CREAT | O_EXCL)
         do throws(CoreError) {
             defer { close(descriptor) }
-            try writeAll(descriptor, bytes, path)
+            let failure = bytes.withUnsafeBytes { writeAll($0, to: descriptor) }
+            guard failure == 0 else { throw CoreError.system(failure, "cannot write \(path)") }
             guard fchmod(descriptor, mode) == 0 else { throw CoreError.system(errno, "cannot set the mode of \(path)") }
             if flush, fsync(descriptor) != 0 { throw CoreError.system(errno, "cannot flush \(path) to disk") }
             guard rename(temporary, path) == 0 else { throw CoreError.system(errno, "cannot replace \(path)") }
@@ -128,17 +129,5 @@ public enum OwnFile {
             guard bytes.count <= limit else { throw CoreError(.invalid, "\(path) is larger than \(limit) bytes") }
         }
         return bytes
-    }
-
-    private static func writeAll(_ descriptor: CInt, _ bytes: [UInt8], _ path: String) throws(CoreError) {
-        var written = 0
-        while written < bytes.count {
-            let count = bytes.withUnsafeBytes { area in
-                Glibc.write(descriptor, area.baseAddress.map { $0 + written }, area.count - written)
-            }
-            if count < 0, errno == EINTR { continue }
-            guard count > 0 else { throw CoreError.system(errno, "cannot write \(path)") }
-            written += count
-        }
     }
 }

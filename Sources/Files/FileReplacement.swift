@@ -129,15 +129,7 @@ final class FileReplacement: Sendable {
 /// Writes all of the bytes.
 /// - Returns: 0, or the errno: a full disk, an input/output error.
 func writeAll(_ bytes: ByteBuffer, to descriptor: CInt) -> CInt {
-    var rest = bytes
-    while rest.readableBytes > 0 {
-        let count = rest.readWithUnsafeReadableBytes { area in
-            let count = wa_write(descriptor, area.baseAddress, area.count)
-            return (max(0, count), count)
-        }
-        guard count > 0 else { return count == 0 ? EIO : CInt(-count) }
-    }
-    return 0
+    bytes.withUnsafeReadableBytes { writeAll($0, to: descriptor) }
 }
 
 enum Directories {

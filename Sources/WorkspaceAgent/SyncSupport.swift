@@ -202,12 +202,6 @@ enum SyncOutput {
     }
 
     private static func write(_ text: String, to descriptor: CInt) {
-        var rest = Array(text.utf8)[...]
-        while !rest.isEmpty {
-            let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-            if count < 0 && errno == EINTR { continue }
-            guard count > 0 else { return }
-            rest = rest.dropFirst(count)
-        }
+        _ = Array(text.utf8).withUnsafeBytes { writeAll($0, to: descriptor) }
     }
 }

@@ -53,7 +53,8 @@ package struct SecretFiles: Sendable {
         guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot create a file beside it") }
         do {
             defer { close(descriptor) }
-            try Self.writeAll(value.reveal(), descriptor)
+            let failure = value.reveal().withUnsafeBytes { writeAll($0, to: descriptor) }
+            guard failure == 0 else { throw CoreError.system(failure, "cannot write it") }
             guard fchmod(descriptor, mode) == 0 else { throw CoreError.system(errno, "cannot set its mode") }
             guard fsync(descriptor) == 0 else { throw CoreError.system(errno, "cannot flush it to disk") }
         } catch {
@@ -64,18 +65,6 @@ package struct SecretFiles: Sendable {
             let error = CoreError.system(errno, "cannot move it into place")
             unlink(temporary)
             throw error
-        }
-    }
-
-    private static func writeAll(_ bytes: [UInt8], _ descriptor: CInt) throws(CoreError) {
-        var written = 0
-        while written < bytes.count {
-            let count = bytes.withUnsafeBytes { area in
-                Glibc.write(descriptor, area.baseAddress.map { $0 + written }, area.count - written)
-            }
-            if count < 0, errno == EINTR { continue }
-            guard count > 0 else { throw CoreError.system(errno, "cannot write it") }
-            written += count
         }
     }
 }
