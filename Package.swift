@@ -233,6 +233,9 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        // Headers of libssh2-1-dev; the library itself is loaded at run time, where git needs an ssh client and has none.
+        .target(name: "CSSH2", linkerSettings: [.linkedLibrary("dl")]),
+        .target(name: "GitCredentials", dependencies: ["AgentCore", "CPlatform", "CSSH2"], swiftSettings: strict),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
         .target(
             name: "Files",
@@ -277,6 +280,7 @@ let package = Package(
                 "BoundaryLog",
                 "Desktop",
                 "Files",
+                "GitCredentials",
                 "GitWatch",
                 "CPlatform",
                 "ControlPlane",
@@ -468,6 +472,11 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
             ],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "GitCredentialsTests",
+            dependencies: ["AgentCore", "AgentTestSupport", "GitCredentials"],
             swiftSettings: strict
         ),
         .testTarget(

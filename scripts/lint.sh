@@ -42,6 +42,7 @@ CRegex
 CSQLite
 CZlib
 CLibgit2
+CSSH2
 CDesktop
 AgentCore              CPlatform CRegex
 AgentProto
@@ -51,6 +52,7 @@ DRPC                   AgentCore
 AgentHTTP              AgentCore CPlatform WebSockets
 ControlPlaneAPI        AgentCore AgentProto DRPC
 AgentProc              AgentCore AgentHTTP CPlatform
+GitCredentials         AgentCore CPlatform CSSH2
 GitWatch               AgentCore AgentHTTP CLibgit2 CPlatform
 Desktop                AgentCore AgentHTTP CDesktop CPlatform
 Files                  AgentCore AgentHTTP CPlatform CZlib
@@ -60,7 +62,8 @@ WorkspaceScripts       AgentCore AgentProto CPlatform ControlPlaneAPI DRPC
 ControlPlane           AgentCore AgentProto CPlatform ControlPlaneAPI DRPC WebSockets Yamux
 ControlPlaneSimulator  AgentCore AgentProto ControlPlaneAPI DRPC WebSockets Yamux
 WorkspaceAgent         AgentCore AgentHTTP AgentProc AgentProto AgentSocket BoundaryLog CPlatform ControlPlane
-WorkspaceAgent         ControlPlaneAPI ControlPlaneSimulator DRPC Desktop Files GitWatch WorkspaceScripts
+WorkspaceAgent         ControlPlaneAPI ControlPlaneSimulator DRPC Desktop Files GitCredentials GitWatch
+WorkspaceAgent         WorkspaceScripts
 '
 targets=$(git ls-files Sources | cut -d / -f 2 | sort -u)
 check "targets that have no row in the walls of scripts/lint.sh" \

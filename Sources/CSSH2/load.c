@@ -1,0 +1,34 @@
+#include "include/CSSH2.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+static struct ssh2_api api;
+static unsigned char *(*sha256)(const unsigned char *, size_t, unsigned char *);
+
+const struct ssh2_api *ssh2_load(char *why, size_t capacity) {
+    void *library = dlopen("libssh2.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        snprintf(why, capacity, "%s", dlerror());
+        return NULL;
+    }
+#define SSH2_FIND(name)                                      \
+    api.name = (__typeof__(api.name))dlsym(library, #name);  \
+    if (api.name == NULL) {                                  \
+        snprintf(why, capacity, "libssh2 has no %s", #name); \
+        return NULL;                                         \
+    }
+    SSH2_FUNCTIONS(SSH2_FIND)
+#undef SSH2_FIND
+    if (api.libssh2_init(0) != 0) {
+        snprintf(why, capacity, "libssh2 cannot be initialized");
+        return NULL;
+    }
+    // Found in the libraries that this one needs, too.
+    sha256 = (__typeof__(sha256))dlsym(library, "SHA256");
+    return &api;
+}
+
+bool ssh2_sha256(const uint8_t *bytes, size_t count, uint8_t digest[32]) {
+    return sha256 != NULL && sha256(bytes, count, digest) != NULL;
+}
