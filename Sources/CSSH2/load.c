@@ -5,6 +5,7 @@
 
 static struct ssh2_api api;
 static unsigned char *(*sha256)(const unsigned char *, size_t, unsigned char *);
+static void (*note_disconnect)(void *, const char *, int);
 
 const struct ssh2_api *ssh2_load(char *why, size_t capacity) {
     void *library = dlopen("libssh2.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -31,4 +32,15 @@ const struct ssh2_api *ssh2_load(char *why, size_t capacity) {
 
 bool ssh2_sha256(const uint8_t *bytes, size_t count, uint8_t digest[32]) {
     return sha256 != NULL && sha256(bytes, count, digest) != NULL;
+}
+
+static void disconnected(LIBSSH2_SESSION *session, int reason, const char *message, int message_len,
+                         const char *language, int language_len, void **abstract) {
+    note_disconnect(*abstract, message, message_len);
+}
+
+void ssh2_on_disconnect(LIBSSH2_SESSION *session, void *context, void (*note)(void *, const char *, int)) {
+    note_disconnect = note;
+    *api.libssh2_session_abstract(session) = context;
+    api.libssh2_session_callback_set(session, LIBSSH2_CALLBACK_DISCONNECT, (void *)disconnected);
 }

@@ -3,6 +3,7 @@ import AgentProc
 import ArgumentParser
 import CPlatform
 import ControlPlane
+import GitCredentials
 import Glibc
 import Logging
 import NIOPosix
@@ -27,13 +28,19 @@ struct GitSSHCommand: AsyncParsableCommand {
         if let first = arguments.first, ["--help", "-h"].contains(first) { throw CleanExit.helpRequest(Self.self) }
         if arguments.first == "--" { arguments.removeFirst() }
         var key: Secret<String>?
+        var gitKey: GitKey?
         do {
-            key = try await GitLink.use { try await $0.rest.gitSSHKey() }.privateKey
+            let answer = try await GitLink.use { try await $0.rest.gitSSHKey() }
+            key = answer.privateKey
+            gitKey = GitKey(publicKey: answer.publicKey, privateKey: answer.privateKey)
         } catch {
             fputs(
                 "workspace-agent: no key from the control plane: \(error); going on with this machine's keys\n",
                 wa_stderr())
         }
+        let environment = ProcessEnvironment.current
+        let hasSSH = (environment["PATH"] ?? "").split(separator: ":").contains { access("\($0)/ssh", X_OK) == 0 }
+        guard hasSSH else { throw ExitCode(BuiltInSSH.run(arguments, key: gitKey, environment: environment)) }
         // Kept open until ssh has ended: it reads the key through our descriptor.
         let descriptor = try key.map { try Self.hold($0) }
         if let descriptor { arguments = ["-i", "/proc/\(getpid())/fd/\(descriptor)"] + arguments }

@@ -13,6 +13,8 @@
     X(libssh2_version) \
     X(libssh2_free) \
     X(libssh2_session_init_ex) \
+    X(libssh2_session_abstract) \
+    X(libssh2_session_callback_set) \
     X(libssh2_session_set_blocking) \
     X(libssh2_session_method_pref) \
     X(libssh2_session_handshake) \
@@ -64,5 +66,10 @@ const struct ssh2_api *_Nullable ssh2_load(char *_Nonnull why, size_t capacity);
 /// The SHA-256 digest of the bytes, by the library that libssh2 itself uses. False when that is not OpenSSL's, or libssh2
 /// is not loaded.
 bool ssh2_sha256(const uint8_t *_Nonnull bytes, size_t count, uint8_t digest[_Nonnull 32]);
+
+/// Has a function called with what the server says when it ends the connection.
+void ssh2_on_disconnect(
+    LIBSSH2_SESSION *_Nonnull session, void *_Nonnull context,
+    void (*_Nonnull note)(void *_Nullable context, const char *_Nullable text, int count));
 
 #endif
