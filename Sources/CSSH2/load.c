@@ -1,11 +1,14 @@
 #include "include/CSSH2.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 static struct ssh2_api api;
 static unsigned char *(*sha256)(const unsigned char *, size_t, unsigned char *);
 static void (*note_disconnect)(void *, const char *, int);
+static void (*note_end)(void *);
 
 const struct ssh2_api *ssh2_load(char *why, size_t capacity) {
     void *library = dlopen("libssh2.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -39,8 +42,28 @@ static void disconnected(LIBSSH2_SESSION *session, int reason, const char *messa
     note_disconnect(*abstract, message, message_len);
 }
 
-void ssh2_on_disconnect(LIBSSH2_SESSION *session, void *context, void (*note)(void *, const char *, int)) {
-    note_disconnect = note;
+// Once it is told of the end, libssh2 keeps what it has received before to itself. So it is not told.
+static ssize_t received(libssh2_socket_t socket, void *buffer, size_t length, int flags, void **abstract) {
+    ssize_t count = recv(socket, buffer, length, flags);
+    if (count > 0) return count;
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return -EAGAIN;
+    note_end(*abstract);
+    return -EAGAIN;
+}
+
+// Nor that a server that is gone takes no more: the end shows when all is read from it.
+static ssize_t sent(libssh2_socket_t socket, const void *buffer, size_t length, int flags, void **abstract) {
+    ssize_t count = send(socket, buffer, length, flags | MSG_NOSIGNAL);
+    if (count >= 0) return count;
+    return errno == EAGAIN || errno == EINTR ? -EAGAIN : (ssize_t)length;
+}
+
+void ssh2_set_callbacks(LIBSSH2_SESSION *session, void *context, void (*disconnect)(void *, const char *, int),
+                        void (*end)(void *)) {
+    note_disconnect = disconnect;
+    note_end = end;
     *api.libssh2_session_abstract(session) = context;
     api.libssh2_session_callback_set(session, LIBSSH2_CALLBACK_DISCONNECT, (void *)disconnected);
+    api.libssh2_session_callback_set(session, LIBSSH2_CALLBACK_RECV, (void *)received);
+    api.libssh2_session_callback_set(session, LIBSSH2_CALLBACK_SEND, (void *)sent);
 }

@@ -102,7 +102,7 @@ struct BuiltInSSHClient {
         let agent = agentSocket().flatMap { BuiltInSSHAgent(session, socket: $0) }
         var keys = BuiltInSSHKeys()
         if let agent { keys.add(agent) }
-        for path in arguments.identityFiles { keys.add(file: try user.path(path), isNamed: true) }
+        for path in arguments.identityFiles where path != "none" { keys.add(file: try user.path(path), isNamed: true) }
         if arguments.identityFiles.isEmpty {
             for name in ["id_ecdsa", "id_ed25519", "id_rsa"] { keys.add(file: user.file(name), isNamed: false) }
         }

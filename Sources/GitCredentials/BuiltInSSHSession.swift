@@ -31,6 +31,8 @@ final class BuiltInSSHSession {
     private(set) var descriptor: CInt = -1
     /// What the server said when it ended the connection.
     fileprivate(set) var farewell: String?
+    /// Whether the server has ended the connection, and all that it sent is with libssh2.
+    fileprivate(set) var isAtEnd = false
     private var socket: OwnedDescriptor?
     var functions: ssh2_api { library.functions }
 
@@ -40,7 +42,7 @@ final class BuiltInSSHSession {
         }
         (self.library, self.pointer, self.server) = (library, pointer, server)
         library.functions.libssh2_session_set_blocking(pointer, 0)
-        ssh2_on_disconnect(pointer, Unmanaged.passUnretained(self).toOpaque(), noteFarewell)
+        ssh2_set_callbacks(pointer, Unmanaged.passUnretained(self).toOpaque(), noteFarewell, noteEnd)
     }
 
     deinit {
@@ -70,10 +72,15 @@ final class BuiltInSSHSession {
                 "\(server) and the built-in ssh client know no common encryption or type of host key (\(lastError));"
                     + " host keys may be of the types Ed25519 and ECDSA here, not RSA",
                 BuiltInSSHFailure.remedy)
-        case LIBSSH2_ERROR_BANNER_RECV, LIBSSH2_ERROR_BANNER_SEND:
-            throw BuiltInSSHFailure("\(server) does not answer as an ssh server does (\(lastError))")
+        case LIBSSH2_ERROR_BANNER_RECV, LIBSSH2_ERROR_BANNER_SEND, _ where !isOfSSH:
+            throw BuiltInSSHFailure("\(server) does not answer as an ssh server does")
         default: throw ended()
         }
+    }
+
+    /// Whether the first line from the server was one of the protocol.
+    private var isOfSSH: Bool {
+        functions.libssh2_session_banner_get(pointer).map { String(cString: $0).hasPrefix("SSH-") } ?? false
     }
 
     /// The key that the server has shown to be its own, and its fingerprint.
@@ -100,6 +107,7 @@ final class BuiltInSSHSession {
             let began = ContinuousClock.now
             let code = call()
             guard code == LIBSSH2_ERROR_EAGAIN else { return code }
+            guard !isAtEnd else { return LIBSSH2_ERROR_SOCKET_DISCONNECT }
             try wait(until: deadline ?? began + Self.patience)
         }
     }
@@ -109,7 +117,8 @@ final class BuiltInSSHSession {
         while true {
             let began = ContinuousClock.now
             if let value = call() { return value }
-            guard functions.libssh2_session_last_error(pointer, nil, nil, 0) == LIBSSH2_ERROR_EAGAIN else { return nil }
+            let code = functions.libssh2_session_last_error(pointer, nil, nil, 0)
+            guard code == LIBSSH2_ERROR_EAGAIN, !isAtEnd else { return nil }
             try wait(until: began + Self.patience)
         }
     }
@@ -130,8 +139,7 @@ final class BuiltInSSHSession {
 
     /// Whether the server has ended the connection.
     func isEnded(_ code: CInt) -> Bool {
-        let ends = [LIBSSH2_ERROR_SOCKET_DISCONNECT, LIBSSH2_ERROR_SOCKET_RECV, LIBSSH2_ERROR_SOCKET_SEND]
-        if farewell != nil || ends.contains(code) { return true }
+        if farewell != nil || isAtEnd || code == LIBSSH2_ERROR_SOCKET_DISCONNECT { return true }
         var byte: UInt8 = 0
         let count = recv(descriptor, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT))
         return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)
@@ -143,11 +151,10 @@ final class BuiltInSSHSession {
 
     /// libssh2's words for what failed last.
     var lastError: String {
+        guard !isAtEnd else { return "closed by the server" }
         var text: UnsafeMutablePointer<CChar>?
         let code = functions.libssh2_session_last_error(pointer, &text, nil, 0)
-        guard let text, text.pointee != 0 else {
-            return code == 0 ? "closed by the server" : "error \(-code) of libssh2"
-        }
+        guard let text, text.pointee != 0 else { return "error \(-code) of libssh2" }
         return String(cString: text)
     }
 }
@@ -160,4 +167,10 @@ private func noteFarewell(
     let bytes = UnsafeRawBufferPointer(start: text, count: Int(count))
     Unmanaged<BuiltInSSHSession>.fromOpaque(session).takeUnretainedValue().farewell =
         String(decoding: bytes, as: UTF8.self)
+}
+
+/// Called by libssh2's reads when the server has ended the connection.
+private func noteEnd(_ session: UnsafeMutableRawPointer?) {
+    guard let session else { return }
+    Unmanaged<BuiltInSSHSession>.fromOpaque(session).takeUnretainedValue().isAtEnd = true
 }

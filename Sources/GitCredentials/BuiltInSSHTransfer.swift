@@ -8,6 +8,8 @@ import Glibc
 /// The three are shared with git, so they stay as they are, blocking: each is touched only when poll(2) says that it is
 /// ready, and no more is written than it takes at once.
 struct BuiltInSSHTransfer {
+    /// F_GETPIPE_SZ, which the Glibc module leaves out.
+    private static let getPipeSize: CInt = 1032
     /// Bytes that are read at once.
     private static let chunk = 64 << 10
 
@@ -40,6 +42,7 @@ struct BuiltInSSHTransfer {
             let isSendingEnd = try send()
             for index in outputs.indices { try receive(index) }
             if try isClosed() { return }
+            guard !session.isAtEnd || outputs.contains(where: { !$0.pending.isEmpty }) else { throw session.ended() }
             try wait(isSendingEnd: isSendingEnd)
         }
     }
@@ -98,11 +101,12 @@ struct BuiltInSSHTransfer {
 
     /// Waits until one of the descriptors is ready, and serves those of this process that are.
     private mutating func wait(isSendingEnd: Bool) throws(BuiltInSSHFailure) {
-        let isReceiving = outputs.contains { $0.pending.isEmpty }
+        let isReceiving = outputs.contains { $0.pending.isEmpty } && !session.isAtEnd
         var events = isReceiving ? Int16(POLLIN) : 0
         // What libssh2 began to send must go on, whatever it is.
         events |= session.directions & (isReceiving || !unsent.isEmpty || isSendingEnd ? -1 : Int16(POLLOUT))
-        var items = [pollfd(fd: session.descriptor, events: events, revents: 0)]
+        // For no events it would still tell of the end, again and again.
+        var items = [pollfd(fd: events == 0 || session.isAtEnd ? -1 : session.descriptor, events: events, revents: 0)]
         items.append(pollfd(fd: hasInput && unsent.isEmpty ? 0 : -1, events: Int16(POLLIN), revents: 0))
         for output in outputs {
             items.append(
@@ -135,7 +139,7 @@ struct BuiltInSSHTransfer {
     /// Bytes that a descriptor takes without blocking, now that poll(2) says that it takes some: of a pipe all that it
     /// holds when it is empty, and PIPE_BUF otherwise.
     private static func room(_ descriptor: CInt) -> Int {
-        let capacity = fcntl(descriptor, 1032 /* F_GETPIPE_SZ */)
+        let capacity = fcntl(descriptor, Self.getPipeSize)
         guard capacity > 0, wa_readable_bytes(descriptor) == 0 else { return Int(PIPE_BUF) }
         return Int(capacity)
     }

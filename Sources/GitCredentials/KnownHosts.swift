@@ -75,9 +75,8 @@ struct KnownHosts {
     func verdict(on key: HostKey, of host: String, port: UInt16?) -> Verdict {
         let bare = host.lowercased()
         let name = Self.name(host, port: port)
-        if let entry = entries.first(where: { $0.isRevoked && $0.key == key && matches($0, [name, bare]) }) {
-            return .revoked(entry)
-        }
+        let revoked = entries.filter { $0.isRevoked && $0.key == key }
+        if let entry = revoked.first(where: { matches($0, name) || matches($0, bare) }) { return .revoked(entry) }
         let verdict = verdict(on: key, name)
         // A server that moved to another port, or has several, shows the same key.
         guard verdict == .unknown, name != bare else { return verdict }
@@ -85,20 +84,18 @@ struct KnownHosts {
     }
 
     private func verdict(on key: HostKey, _ name: String) -> Verdict {
-        let known = entries.filter { !$0.isRevoked && $0.key.family == key.family && matches($0, [name]) }
+        let known = entries.filter { !$0.isRevoked && $0.key.family == key.family && matches($0, name) }
         if known.contains(where: { $0.key == key }) { return .known }
         return known.first.map { .changed($0) } ?? .unknown
     }
 
     /// The types of the host's known keys, in the order of the files.
     func types(of host: String, port: UInt16?) -> [String] {
-        let names = [Self.name(host, port: port), host.lowercased()]
-        for name in names {
-            let types = entries.filter { !$0.isRevoked && matches($0, [name]) }.map(\.key.type)
-            if !types.isEmpty { return types }
-        }
-        return []
+        entries(of: Self.name(host, port: port)).map(\.key.type)
     }
+
+    /// The keys that are known under a name, but for revoked ones.
+    func entries(of name: String) -> [Entry] { entries.filter { !$0.isRevoked && matches($0, name) } }
 
     /// A host's name in the files.
     static func name(_ host: String, port: UInt16?) -> String {
@@ -106,12 +103,10 @@ struct KnownHosts {
         return "[\(host.lowercased())]:\(port)"
     }
 
-    private func matches(_ entry: Entry, _ names: [String]) -> Bool {
-        names.contains { name in
-            guard entry.names.hasPrefix("|") else { return WildcardPattern.matches(list: entry.names, name) }
-            let parts = entry.names.split(separator: "|", omittingEmptySubsequences: false).map(String.init)
-            guard parts.count == 4, parts[1] == "1" else { return false }
-            return matchesHash(name, parts[2], parts[3])
-        }
+    private func matches(_ entry: Entry, _ name: String) -> Bool {
+        guard entry.names.hasPrefix("|") else { return WildcardPattern.matches(list: entry.names, name) }
+        let parts = entry.names.split(separator: "|", omittingEmptySubsequences: false).map(String.init)
+        guard parts.count == 4, parts[1] == "1" else { return false }
+        return matchesHash(name, parts[2], parts[3])
     }
 }

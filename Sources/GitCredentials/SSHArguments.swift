@@ -5,6 +5,13 @@ import Glibc
 struct SSHArguments: Equatable {
     enum Purpose { case connect, printConfiguration, printVersion }
 
+    /// Keywords of -o, in lower case.
+    private static let options: Set = [
+        "batchmode", "connecttimeout", "globalknownhostsfile", "hostkeyalias", "hostname", "identitiesonly",
+        "identityagent", "identityfile", "port", "sendenv", "setenv", "stricthostkeychecking", "user",
+        "userknownhostsfile",
+    ]
+
     /// What is done with a host key that no file knows.
     enum UnknownHosts { case refuse, accept }
 
@@ -104,6 +111,7 @@ struct SSHArguments: Equatable {
     private mutating func setOption(
         _ key: String, _ value: String, as name: String
     ) throws(BuiltInSSHFailure) {
+        guard Self.options.contains(key) else { throw .unknownOption(name) }
         let words = try Self.words(value, of: name)
         guard let first = words.first, !first.isEmpty else { throw BuiltInSSHFailure("\(name) has no value") }
         switch key {

@@ -20,6 +20,7 @@
     X(libssh2_session_handshake) \
     X(libssh2_session_block_directions) \
     X(libssh2_session_last_error) \
+    X(libssh2_session_banner_get) \
     X(libssh2_session_hostkey) \
     X(libssh2_session_disconnect_ex) \
     X(libssh2_session_free) \
@@ -67,9 +68,11 @@ const struct ssh2_api *_Nullable ssh2_load(char *_Nonnull why, size_t capacity);
 /// is not loaded.
 bool ssh2_sha256(const uint8_t *_Nonnull bytes, size_t count, uint8_t digest[_Nonnull 32]);
 
-/// Has a function called with what the server says when it ends the connection.
-void ssh2_on_disconnect(
+/// Has functions called: one with what the server says before it ends the connection, the other when it has ended. What
+/// was received before can still be read then; libssh2 believes that more may come, and what it sends goes nowhere.
+void ssh2_set_callbacks(
     LIBSSH2_SESSION *_Nonnull session, void *_Nonnull context,
-    void (*_Nonnull note)(void *_Nullable context, const char *_Nullable text, int count));
+    void (*_Nonnull disconnect)(void *_Nullable context, const char *_Nullable text, int count),
+    void (*_Nonnull end)(void *_Nullable context));
 
 #endif
