@@ -47,7 +47,7 @@ public final class SSHServer: Sendable {
     deinit { stop() }
 
     /// What it has logged: connections, the keys that were offered and accepted with their fingerprints.
-    public var log: String { ProcFS.text("\(directory.path)/log") }
+    public var log: String { ProcFS.text("\(directory.path)/log").replacingOccurrences(of: "\r\n", with: "\n") }
 
     /// The lines for known_hosts, one a host key.
     public var hostKeyLines: [String] { hostKeys.map { "[127.0.0.1]:\(port) \($0.publicKey)" } }
@@ -57,8 +57,11 @@ public final class SSHServer: Sendable {
         try await eventually("a line of sshd with \(text), but: \(log)") { log.contains(text) }
     }
 
-    /// Kills the processes of all connections, and goes on listening.
-    public func dropConnections() { Self.killChildren(of: pid) }
+    /// How many are connected.
+    public var connections: Int { ProcFS.children(of: pid).count { !$0.isZombie } }
+
+    /// Kills sshd's processes of all connections, and goes on listening. The commands stay to learn of it.
+    public func dropConnections() { Self.killChildren(of: pid) { $0.hasPrefix("sshd") } }
 
     /// Ends it and its connections; again it does nothing.
     public func stop() {
@@ -109,9 +112,10 @@ public final class SSHServer: Sendable {
         return Int(UInt16(bigEndian: address.sin_port))
     }
 
-    private static func killChildren(of parent: pid_t) {
+    private static func killChildren(of parent: pid_t, named isWanted: (String) -> Bool = { _ in true }) {
         for child in ProcFS.children(of: parent) where !child.isZombie {
-            killChildren(of: child.pid)
+            guard let name = ProcFS.status(child.pid, "Name:"), isWanted(name) else { continue }
+            killChildren(of: child.pid, named: isWanted)
             kill(child.pid, SIGKILL)
         }
     }
