@@ -48,6 +48,7 @@ C_MODULES = {
     "CTestSupport": r"\btest_\w+",
     "CDesktop": r"\b(?:wd|WD)_\w+",
     "CLibgit2": r"\b(?:wg|WG|git|GIT)_\w+",
+    "CSSH2": r"\b(?:ssh2|libssh2|LIBSSH2|SSH_DISCONNECT)_\w+",
     "CSQLite": r"\b(?:sqlite3|SQLITE_)\w*",
     "CZlib": r"\b(?:wz_\w+|z_stream|deflate\w*|inflate\w*|Z_[A-Z_]+)\b",
 }

@@ -23,7 +23,7 @@ struct BuiltInSSHHostKeyCheck {
         case .known: return
         case .revoked(let entry):
             throw BuiltInSSHFailure(
-                "the host key of \(name) (\(type) \(fingerprint)) is marked as revoked at \(entry.place); not connecting"
+                "the host key of \(name) (\(type) \(fingerprint)) is revoked at \(entry.place); not connecting"
             )
         case .changed(let entry):
             let old = entry.key.blob.flatMap { BuiltInSSHLibrary.fingerprint($0) }
@@ -46,7 +46,7 @@ struct BuiltInSSHHostKeyCheck {
             failure.lines.append(line)
         }
         failure.lines.append(
-            "or let git accept new hosts: GIT_SSH_COMMAND=\"$GIT_SSH_COMMAND -o StrictHostKeyChecking=accept-new\" git ..."
+            "or let git take new hosts: GIT_SSH_COMMAND=\"$GIT_SSH_COMMAND -o StrictHostKeyChecking=accept-new\" git ..."
         )
         return failure
     }

@@ -11,7 +11,7 @@ struct BuiltInSSHLibrary {
         guard let loaded = ssh2_load(&why, why.count) else {
             let reason = String(decoding: why.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
             throw BuiltInSSHFailure(
-                "there is no ssh program, and the built-in ssh client has not the library libssh2 that it needs: \(reason)",
+                "there is no ssh program, and the built-in ssh client cannot load libssh2: \(reason)",
                 "install openssh-client, or libssh2-1")
         }
         functions = loaded.pointee

@@ -29,7 +29,7 @@ struct BuiltInSSHLogin {
         // It lies in memory of the session, which the next message may reuse.
         let methods = String(cString: list)
         guard methods.split(separator: ",").contains("publickey") else {
-            throw BuiltInSSHFailure("\(session.server) lets nobody in with a key, only with: \(methods)")
+            throw BuiltInSSHFailure("\(session.server) does not take keys, only: \(methods)")
         }
         for key in keys {
             messages.step("trying \(key.name)")

@@ -72,7 +72,8 @@ final class BuiltInSSHSession {
                 "\(server) and the built-in ssh client know no common encryption or type of host key (\(lastError));"
                     + " host keys may be of the types Ed25519 and ECDSA here, not RSA",
                 BuiltInSSHFailure.remedy)
-        case LIBSSH2_ERROR_BANNER_RECV, LIBSSH2_ERROR_BANNER_SEND, _ where !isOfSSH:
+        case LIBSSH2_ERROR_BANNER_RECV,
+            _ where !isOfSSH:
             throw BuiltInSSHFailure("\(server) does not answer as an ssh server does")
         default: throw ended()
         }

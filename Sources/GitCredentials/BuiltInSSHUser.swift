@@ -1,4 +1,3 @@
-import AgentCore
 import Glibc
 
 /// The user on whose behalf it runs, and the files at home.

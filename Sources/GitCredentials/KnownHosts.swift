@@ -45,7 +45,7 @@ struct KnownHosts {
         case revoked(Entry)
     }
 
-    /// Whether a host's name is the one behind a salt and a hash, both in base64: HMAC-SHA1, which is not ours to compute.
+    /// Whether a host's name is the one behind a salt and a hash, both in base64. HMAC-SHA1 is not ours to compute.
     typealias HashTest = (_ name: String, _ salt: String, _ hash: String) -> Bool
 
     private var entries: [Entry] = []
@@ -53,8 +53,8 @@ struct KnownHosts {
 
     init(matchesHash: @escaping HashTest) { self.matchesHash = matchesHash }
 
-    /// Adds a file's lines. Those without a name and a key are skipped, and so are authorities of certificates: there are
-    /// none here.
+    /// Adds a file's lines. Those without a name and a key are skipped, and so are authorities of certificates, which
+    /// are not known here.
     mutating func add(_ bytes: [UInt8], file: String) {
         for (index, line) in bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false).enumerated() {
             var fields = line.split { $0 == UInt8(ascii: " ") || $0 == UInt8(ascii: "\t") || $0 == UInt8(ascii: "\r") }[

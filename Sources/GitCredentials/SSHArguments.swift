@@ -1,7 +1,7 @@
 import Glibc
 
-/// What ssh was asked for on its command line: the part of OpenSSH's that git uses. Of an option that is given twice the
-/// first counts, as there.
+/// What ssh was asked for on its command line: the part of OpenSSH's that git uses. Of an option that is given twice
+/// the first counts, as there.
 struct SSHArguments: Equatable {
     enum Purpose { case connect, printConfiguration, printVersion }
 

@@ -1,6 +1,7 @@
 /// Patterns of OpenSSH: `*` stands for any characters, `?` for one.
 enum WildcardPattern {
-    /// Whether a list of patterns between commas matches, upper case like lower case: one must, and none behind a `!` may.
+    /// Whether a list of patterns between commas matches, upper case like lower case: one must, and none behind a `!`
+    /// may.
     static func matches(list: String, _ text: String) -> Bool {
         var isFound = false
         for pattern in list.lowercased().split(separator: ",") {

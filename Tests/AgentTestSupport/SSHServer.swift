@@ -18,7 +18,7 @@ public final class SSHServer: Sendable {
     /// - Parameters:
     ///   - hostKeys: their types, as ``SSHKeyPair/make(type:named:passphrase:in:)`` takes them.
     ///   - authorized: lines of its authorized_keys file.
-    ///   - extra: further lines of its configuration; of those for the same keyword the first counts, and these are first.
+    ///   - extra: further lines of its configuration. They come first, and of one keyword the first line counts.
     public init(hostKeys: [String] = ["ed25519"], authorized: [String], extra: [String] = []) async throws {
         let directory = try TemporaryDirectory()
         self.directory = directory

@@ -224,7 +224,7 @@ import Testing
     @Test func aServerWithoutKeysIsRefused() async throws {
         let world = try await GitWorld(extra: ["PubkeyAuthentication no", "PasswordAuthentication yes"])
         let result = try world.ssh([])
-        #expect(result.isClearRefusal && result.errors.contains("only with: password"), "\(result.errors)")
+        #expect(result.isClearRefusal && result.errors.contains("only: password"), "\(result.errors)")
         await world.stop()
     }
 }

@@ -3,8 +3,8 @@ import ControlPlaneSimulator
 import Foundation
 import Glibc
 
-/// A git server behind a real sshd, a control plane that has a key for the user, and a user with a home of their own on a
-/// machine without an ssh program.
+/// A git server behind a real sshd, a control plane that has a key for the user, and a user with a home of their own
+/// on a machine without an ssh program.
 final class GitWorld: Sendable {
     let directory: TemporaryDirectory
     let server: SSHServer

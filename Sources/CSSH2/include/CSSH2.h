@@ -64,8 +64,8 @@ struct ssh2_api {
 /// then gets up to `capacity` bytes of explanation.
 const struct ssh2_api *_Nullable ssh2_load(char *_Nonnull why, size_t capacity);
 
-/// The SHA-256 digest of the bytes, by the library that libssh2 itself uses. False when that is not OpenSSL's, or libssh2
-/// is not loaded.
+/// The SHA-256 digest of the bytes, by the library that libssh2 itself uses. False when that is not OpenSSL's, or
+/// libssh2 is not loaded.
 bool ssh2_sha256(const uint8_t *_Nonnull bytes, size_t count, uint8_t digest[_Nonnull 32]);
 
 /// Has functions called: one with what the server says before it ends the connection, the other when it has ended. What
