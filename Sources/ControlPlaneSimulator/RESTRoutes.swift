@@ -11,6 +11,8 @@ enum HTTPAnswer: Equatable {
     case rpc(version: APIVersion, role: String)
     /// Streams events about a new owner.
     case reinit
+    /// Waits until the user has logged in to the git host.
+    case login
 }
 
 /// The paths below `/api/v2/workspaceagents` (spec: control plane, REST, Reinit, instance identity).
@@ -20,6 +22,7 @@ struct RESTRoutes: Sendable {
     /// A higher minor version, or another major one, is refused.
     var maximumVersion: APIVersion
     var gitSSHKey: SimulatorServer.GitSSHKey?
+    /// What `external-auth` answers now.
     var externalAuth: SimulatorServer.ExternalAuth?
     /// Whether this agent can be claimed; `reinit` is 409 for others.
     var isPrebuild: Bool
@@ -50,7 +53,11 @@ struct RESTRoutes: Sendable {
         case "me/gitsshkey":
             return gitSSHKey.map(Self.json) ?? Self.problem(404, "this workspace's owner has no key")
         case "me/external-auth":
-            return externalAuth.map(Self.json) ?? Self.problem(404, "no provider matches")
+            let match = query["match"] ?? ""
+            guard let auth = externalAuth, auth.serves.isEmpty || auth.serves.contains(where: match.hasPrefix) else {
+                return Self.problem(404, "no provider matches \(match)")
+            }
+            return !auth.url.isEmpty && query["listen"] == "true" ? .login : Self.json(auth)
         default:
             return isPrebuild ? .reinit : Self.problem(409, "this agent belongs to no prebuilt workspace")
         }
@@ -112,7 +119,7 @@ struct RESTRoutes: Sendable {
         json(Problem(message: message, validations: validations), status: status)
     }
 
-    private static func json(_ value: some Encodable) -> HTTPAnswer { json(value, status: 200) }
+    static func json(_ value: some Encodable) -> HTTPAnswer { json(value, status: 200) }
 
     private static func json(_ value: some Encodable, status: Int) -> HTTPAnswer {
         let encoder = JSONEncoder()

@@ -15,7 +15,7 @@ final class SimulatorHTTPHandler: ChannelInboundHandler, RemovableChannelHandler
     private var tooLong = false
     /// Nothing more is answered on this connection.
     private var isDone = false
-    private var reinitID: Int?
+    private var waiterID: Int?
 
     init(server: SimulatorServer) { self.server = server }
 
@@ -36,7 +36,7 @@ final class SimulatorHTTPHandler: ChannelInboundHandler, RemovableChannelHandler
     }
 
     func channelInactive(context: ChannelHandlerContext) {
-        if let reinitID { server.reinitEnded(reinitID) }
+        if let waiterID { server.waiterEnded(waiterID) }
         context.fireChannelInactive()
     }
 
@@ -67,6 +67,7 @@ final class SimulatorHTTPHandler: ChannelInboundHandler, RemovableChannelHandler
         switch answer {
         case .rpc(let version, let role): upgrade(version, role, head, context, fault)
         case .reinit: stream(head, context)
+        case .login: awaitLogin(head, context)
         case .json(let status, let body):
             server.answered(head, status)
             // After an offer to upgrade the decoder reads no further request.
@@ -118,6 +119,20 @@ final class SimulatorHTTPHandler: ChannelInboundHandler, RemovableChannelHandler
         }
     }
 
+    private func awaitLogin(_ head: HTTPRequestHead, _ context: ChannelHandlerContext) {
+        let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
+        let loop = context.eventLoop
+        let id = server.loginBegan { auth in
+            loop.execute {
+                let (handler, context) = bound.value
+                guard context.channel.isActive else { return }
+                handler.respond(RESTRoutes.json(auth), head, context)
+            }
+        }
+        guard let id else { return respond(RESTRoutes.problem(503, "too many wait already"), head, context) }
+        waiterID = id
+    }
+
     private func stream(_ head: HTTPRequestHead, _ context: ChannelHandlerContext) {
         let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
         let loop = context.eventLoop
@@ -133,7 +148,7 @@ final class SimulatorHTTPHandler: ChannelInboundHandler, RemovableChannelHandler
             })
         else { return respond(RESTRoutes.problem(503, "too many wait already"), head, context) }
         server.answered(head, 200)
-        reinitID = id
+        waiterID = id
         isDone = true
         let response = HTTPResponseHead(
             version: .http1_1, status: .ok,

@@ -24,8 +24,8 @@ package enum SimulatorLimits {
     package static let requestBodyBytes = 65_536
     /// Bytes that the proxy holds for one direction of a connection. It stops reading at more.
     package static let proxyBufferBytes = 1 << 20
-    /// Waiting `reinit` requests. One more is answered 503.
-    package static let reinitWaiters = 1_024
+    /// Requests that wait for a claim, and as many that wait for a login. One more is answered 503.
+    package static let waiters = 1_024
     /// Encoded bytes that padding may add to a manifest. More is cut to it: a packet holds 4 MiB, so
     /// a larger answer could not be sent.
     package static let manifestPaddingBytes = 8 << 20

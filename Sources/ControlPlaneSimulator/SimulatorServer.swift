@@ -32,14 +32,19 @@ package final class SimulatorServer: Sendable {
     /// What `external-auth` answers.
     package struct ExternalAuth: Sendable, Encodable {
         package var accessToken: String
+        /// Where the user is to log in; a request that listens then waits for ``SimulatorServer/logIn(_:)``.
         package var url: String
         package var type: String
         package var username: String
         package var password: String
+        /// What the URLs begin with that it is for; empty for all. Others are 404.
+        package var serves: [String]
 
         package init(
-            accessToken: String, url: String = "", type: String = "", username: String = "", password: String = ""
+            accessToken: String, url: String = "", type: String = "", username: String = "", password: String = "",
+            serves: [String] = []
         ) {
+            self.serves = serves
             self.accessToken = accessToken
             self.url = url
             self.type = type
@@ -85,14 +90,16 @@ package final class SimulatorServer: Sendable {
         var channels: [ObjectIdentifier: any Channel] = [:]
         var nextConnection = 0
         var claim: String?
+        /// Requests that wait for a claim, or for a login, with what sends them their answer.
         var reinits: [Int: @Sendable (String) -> Void] = [:]
-        var nextReinit = 0
+        var logins: [Int: @Sendable (ExternalAuth) -> Void] = [:]
+        var nextWaiter = 0
+        var externalAuth: ExternalAuth?
     }
 
     package let service: AgentService
     package var recorder: Recorder { service.recorder }
     package var faults: Faults { service.faults }
-    let routes: RESTRoutes
     private let configuration: Configuration
     private let group: any EventLoopGroup
     private let state = Mutex(State())
@@ -102,9 +109,13 @@ package final class SimulatorServer: Sendable {
         self.configuration = configuration
         self.service = service
         self.group = group
-        routes = RESTRoutes(
+        state.withLock { $0.externalAuth = configuration.externalAuth }
+    }
+
+    var routes: RESTRoutes {
+        RESTRoutes(
             token: configuration.token, maximumVersion: configuration.maximumVersion,
-            gitSSHKey: configuration.gitSSHKey, externalAuth: configuration.externalAuth,
+            gitSSHKey: configuration.gitSSHKey, externalAuth: state.withLock { $0.externalAuth },
             isPrebuild: configuration.isPrebuild)
     }
 
@@ -169,6 +180,7 @@ package final class SimulatorServer: Sendable {
     package func stop() async {
         let listener = state.withLock { state in
             state.reinits = [:]
+            state.logins = [:]
             state.isStopped = true
             return state.listener.take()
         }
@@ -226,16 +238,47 @@ package final class SimulatorServer: Sendable {
 
     func reinitBegan(_ send: @escaping @Sendable (String) -> Void) -> Int? {
         let (id, claim) = state.withLock { state -> (Int?, String?) in
-            guard state.reinits.count < SimulatorLimits.reinitWaiters else { return (nil, nil) }
-            state.nextReinit += 1
-            state.reinits[state.nextReinit] = send
-            return (state.nextReinit, state.claim)
+            guard state.reinits.count < SimulatorLimits.waiters else { return (nil, nil) }
+            state.nextWaiter += 1
+            state.reinits[state.nextWaiter] = send
+            return (state.nextWaiter, state.claim)
         }
         if let claim { send(claim) }
         return id
     }
 
-    func reinitEnded(_ id: Int) { _ = state.withLock { $0.reinits.removeValue(forKey: id) } }
+    /// The user logs in to the git host: `external-auth` answers this from now on, also those that wait.
+    package func logIn(_ auth: ExternalAuth) {
+        let waiting = state.withLock { state in
+            state.externalAuth = auth
+            defer { state.logins = [:] }
+            return Array(state.logins.values)
+        }
+        for answer in waiting { answer(auth) }
+    }
+
+    /// Requests that wait for a login.
+    package var waitingForLogin: Int { state.withLock { $0.logins.count } }
+
+    func loginBegan(_ answer: @escaping @Sendable (ExternalAuth) -> Void) -> Int? {
+        let (id, auth) = state.withLock { state -> (Int?, ExternalAuth?) in
+            guard state.logins.count < SimulatorLimits.waiters else { return (nil, nil) }
+            state.nextWaiter += 1
+            // The user may have logged in since the request was looked at.
+            if let auth = state.externalAuth, auth.url.isEmpty { return (state.nextWaiter, auth) }
+            state.logins[state.nextWaiter] = answer
+            return (state.nextWaiter, nil)
+        }
+        if let auth { answer(auth) }
+        return id
+    }
+
+    func waiterEnded(_ id: Int) {
+        state.withLock { state in
+            state.reinits[id] = nil
+            state.logins[id] = nil
+        }
+    }
 
     func answered(_ head: HTTPRequestHead, _ status: Int) {
         recorder.connection(0, .answered(method: head.method.rawValue, path: head.uri, status: status))

@@ -228,13 +228,20 @@ struct SimulatorServerTests {
     func rest() async throws {
         let server = try await start {
             $0.gitSSHKey = .init(publicKey: "ssh-ed25519 AAAA", privateKey: "PRIVATE")
-            $0.externalAuth = .init(accessToken: "gho_x", url: "https://git", username: "u")
+            $0.externalAuth = .init(accessToken: "gho_x", url: "https://git", username: "u", serves: ["git/"])
         }
         #expect(
             try await answer(server, request("GET", "me/gitsshkey")).contains(
                 #"{"private_key":"PRIVATE","public_key":"#))
-        let auth = try await answer(server, request("GET", "me/external-auth?match=git%2Fhub&listen=true"))
+        let auth = try await answer(server, request("GET", "me/external-auth?match=git%2Fhub"))
         #expect(auth.contains(#""access_token":"gho_x""#))
+        let other = try await answer(server, request("GET", "me/external-auth?match=https://other"))
+        #expect(other.hasPrefix("HTTP/1.1 404 "))
+        // One that listens waits for the user.
+        async let listening = answer(server, request("GET", "me/external-auth?match=git%2Fhub&listen=true"))
+        try await eventually("it waits") { server.waitingForLogin == 1 }
+        server.logIn(.init(accessToken: "gho_y", username: "u"))
+        #expect(try await listening.contains(#""access_token":"gho_y""#))
         #expect(try await answer(server, request("GET", "me/gitsshkey", token: nil)).hasPrefix("HTTP/1.1 401 "))
         for (name, body) in [
             ("aws", #"{"signature":"s","document":"d","agent_name":"main"}"#),
