@@ -286,6 +286,7 @@ let package = Package(
                 "ControlPlane",
                 "ControlPlaneAPI",
                 "ControlPlaneSimulator",
+                "DRPC",
                 "WorkspaceScripts",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Metrics", package: "swift-metrics"),

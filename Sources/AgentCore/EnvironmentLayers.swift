@@ -30,6 +30,8 @@ public struct AgentLayer: Sendable {
             "CODER_WORKSPACE_ID": manifest.workspaceID,
             "CODER_AGENT_URL": url,
             "GIT_SSH_COMMAND": "\(Self.shellWord(executable)) gitssh --",
+            // Or git would run it twice: the first time to learn what it takes.
+            "GIT_SSH_VARIANT": "ssh",
         ]
         if let token = token() { result["CODER_AGENT_TOKEN"] = token.reveal() }
         if !manifest.proxyURI.isEmpty { result["VSCODE_PROXY_URI"] = manifest.proxyURI }

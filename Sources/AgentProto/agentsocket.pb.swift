@@ -270,6 +270,54 @@ package nonisolated struct Coder_Agentsocket_V1_UnitEvent: Sendable {
   fileprivate var _at: SwiftProtobuf.Google_Protobuf_Timestamp? = nil
 }
 
+/// Extension: what git is to log in with, from the control plane.
+package nonisolated struct Coder_Agentsocket_V1_GitLoginRequest: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// Scheme, host, port and path of what git wants to reach; no user.
+  package var url: String = String()
+
+  /// Which of git's two questions this is: false for the user name, true for the password.
+  package var password: Bool = false
+
+  /// The user that the second question names; empty when it names none.
+  package var user: String = String()
+
+  /// Of the work tree that git runs in; empty when unknown.
+  package var gitBranch: String = String()
+
+  package var gitRemoteOrigin: String = String()
+
+  /// The chat that git runs for; empty for none.
+  package var chatID: String = String()
+
+  /// Wait until the user has logged in to the git host.
+  package var wait: Bool = false
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct Coder_Agentsocket_V1_GitLoginResponse: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var username: String = String()
+
+  package var password: String = String()
+
+  /// Where the user is to log in first; the others are empty then.
+  package var loginURL: String = String()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
 // MARK: - Code below here is support for the SwiftProtobuf runtime.
 
 fileprivate nonisolated let _protobuf_package = "coder.agentsocket.v1"
@@ -832,6 +880,106 @@ nonisolated extension Coder_Agentsocket_V1_UnitEvent: SwiftProtobuf.Message, Swi
     if lhs.unit != rhs.unit {return false}
     if lhs.status != rhs.status {return false}
     if lhs._at != rhs._at {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Agentsocket_V1_GitLoginRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".GitLoginRequest"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}url\0\u{1}password\0\u{1}user\0\u{3}git_branch\0\u{3}git_remote_origin\0\u{3}chat_id\0\u{1}wait\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.url) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.password) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.user) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.gitBranch) }()
+      case 5: try { try decoder.decodeSingularStringField(value: &self.gitRemoteOrigin) }()
+      case 6: try { try decoder.decodeSingularStringField(value: &self.chatID) }()
+      case 7: try { try decoder.decodeSingularBoolField(value: &self.wait) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.url.isEmpty {
+      try visitor.visitSingularStringField(value: self.url, fieldNumber: 1)
+    }
+    if self.password != false {
+      try visitor.visitSingularBoolField(value: self.password, fieldNumber: 2)
+    }
+    if !self.user.isEmpty {
+      try visitor.visitSingularStringField(value: self.user, fieldNumber: 3)
+    }
+    if !self.gitBranch.isEmpty {
+      try visitor.visitSingularStringField(value: self.gitBranch, fieldNumber: 4)
+    }
+    if !self.gitRemoteOrigin.isEmpty {
+      try visitor.visitSingularStringField(value: self.gitRemoteOrigin, fieldNumber: 5)
+    }
+    if !self.chatID.isEmpty {
+      try visitor.visitSingularStringField(value: self.chatID, fieldNumber: 6)
+    }
+    if self.wait != false {
+      try visitor.visitSingularBoolField(value: self.wait, fieldNumber: 7)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Agentsocket_V1_GitLoginRequest, rhs: Coder_Agentsocket_V1_GitLoginRequest) -> Bool {
+    if lhs.url != rhs.url {return false}
+    if lhs.password != rhs.password {return false}
+    if lhs.user != rhs.user {return false}
+    if lhs.gitBranch != rhs.gitBranch {return false}
+    if lhs.gitRemoteOrigin != rhs.gitRemoteOrigin {return false}
+    if lhs.chatID != rhs.chatID {return false}
+    if lhs.wait != rhs.wait {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Agentsocket_V1_GitLoginResponse: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".GitLoginResponse"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}username\0\u{1}password\0\u{3}login_url\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.username) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.password) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.loginURL) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.username.isEmpty {
+      try visitor.visitSingularStringField(value: self.username, fieldNumber: 1)
+    }
+    if !self.password.isEmpty {
+      try visitor.visitSingularStringField(value: self.password, fieldNumber: 2)
+    }
+    if !self.loginURL.isEmpty {
+      try visitor.visitSingularStringField(value: self.loginURL, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Agentsocket_V1_GitLoginResponse, rhs: Coder_Agentsocket_V1_GitLoginResponse) -> Bool {
+    if lhs.username != rhs.username {return false}
+    if lhs.password != rhs.password {return false}
+    if lhs.loginURL != rhs.loginURL {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -31,6 +31,10 @@ package enum AgentSocketAPI {
     package static let updateAppStatus = Method<
         Coder_Agent_V2_UpdateAppStatusRequest, Coder_Agent_V2_UpdateAppStatusResponse
     >(service + "UpdateAppStatus")
+    /// Ours: what git is to log in with, from the control plane.
+    package static let gitLogin = Method<
+        Coder_Agentsocket_V1_GitLoginRequest, Coder_Agentsocket_V1_GitLoginResponse
+    >(service + "GitLogin")
     /// Ours: the unit's status at once and after each change, until the unit is ready.
     package static let syncWait = Method<
         Coder_Agentsocket_V1_SyncWaitRequest, Coder_Agentsocket_V1_SyncStatusResponse

@@ -102,6 +102,14 @@ public struct AgentSocketClient: Sendable {
         _ = try await client.unary(AgentSocketAPI.updateAppStatus, request)
     }
 
+    /// Asks for what git is to log in with.
+    /// - Throws: `DRPCError`; `isUnknownRPC` when the server has no control plane to ask, or is another program.
+    package func gitLogin(
+        _ request: Coder_Agentsocket_V1_GitLoginRequest
+    ) async throws -> Coder_Agentsocket_V1_GitLoginResponse {
+        try await client.unary(AgentSocketAPI.gitLogin, request)
+    }
+
     private static func event(_ event: Coder_Agentsocket_V1_UnitEvent) -> UnitEvent {
         UnitEvent(
             unit: event.unit, status: event.status,

@@ -53,9 +53,10 @@ public final class AgentSocketServer: Service {
             metrics: metrics)
     }
 
-    /// As the public initialiser, with a forwarder for the status of apps.
+    /// As the public initialiser, with a forwarder for the status of apps, and one for git's logins if there is one.
     package init(
         configuration: Configuration, units: UnitStore, forwarder: any AppStatusForwarder,
+        gitLogins: (any GitLoginForwarder)? = nil,
         group: any EventLoopGroup, logger: Logger, metrics: MetricsRegistry,
         unsentBudget: UnsentBudget = UnsentBudget(),
         admits: @escaping @Sendable (PeerCredentials) -> Bool = { $0.mayUse(socketOf: geteuid()) }
@@ -65,7 +66,7 @@ public final class AgentSocketServer: Service {
         self.logger = logger
         self.admits = admits
         self.unsentBudget = unsentBudget
-        router = AgentSocketService(units: units, forwarder: forwarder).router()
+        router = AgentSocketService(units: units, forwarder: forwarder, gitLogins: gitLogins).router()
         self.metrics = SocketMetrics(registry: metrics, rpcs: router.names)
         let table = ConnectionTable(capacity: configuration.maximumConnections)
         self.table = table

@@ -7,13 +7,18 @@ import DRPC
 public struct AgentSocketService: Sendable {
     private let units: UnitStore
     private let forwarder: any AppStatusForwarder
+    private let gitLogins: (any GitLoginForwarder)?
 
     /// A service without a control plane to forward the status of apps to.
     public init(units: UnitStore) { self.init(units: units, forwarder: OfflineForwarder()) }
 
-    package init(units: UnitStore, forwarder: any AppStatusForwarder) {
+    /// - Parameter gitLogins: nil makes `GitLogin` an unknown rpc.
+    package init(
+        units: UnitStore, forwarder: any AppStatusForwarder, gitLogins: (any GitLoginForwarder)? = nil
+    ) {
         self.units = units
         self.forwarder = forwarder
+        self.gitLogins = gitLogins
     }
 
     /// The service's rpcs.
@@ -44,6 +49,9 @@ public struct AgentSocketService: Sendable {
         }
         router.unary(AgentSocketAPI.updateAppStatus) { request, _ in
             try await forwarder.updateAppStatus(request)
+        }
+        if let gitLogins {
+            router.unary(AgentSocketAPI.gitLogin) { request, _ in try await gitLogins.gitLogin(request) }
         }
         router.serverStreaming(AgentSocketAPI.syncWait) { request, responses, _ in
             try await wait(request.unit, responses)

@@ -1,10 +1,10 @@
 import AgentCore
 
-/// The key that the control plane has for the user.
+/// The key pair that the control plane keeps for the workspace's owner.
 package struct GitKey: Sendable {
-    /// A line as authorized_keys has them: type and base64 text.
+    /// As one line of an authorized_keys file.
     package var publicKey: String
-    /// In OpenSSH's format or PEM.
+    /// PEM, without a passphrase.
     package var privateKey: Secret<String>
 
     package init(publicKey: String, privateKey: Secret<String>) {

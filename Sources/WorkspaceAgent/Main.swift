@@ -1,5 +1,6 @@
 import ArgumentParser
 import CPlatform
+import GitCredentials
 import GitWatch
 import Glibc
 
@@ -28,7 +29,7 @@ struct WorkspaceAgent: ParsableCommand {
             // As GIT_ASKPASS, git gives us its prompt and nothing else.
             let arguments = TypedArguments.complete(
                 Array(CommandLine.arguments.dropFirst()), ProcessEnvironment.current)
-            let isPrompt = arguments.count == 1 && GitAskpassCommand.isPrompt(arguments[0])
+            let isPrompt = arguments.count == 1 && GitPrompt.isPrompt(arguments[0])
             var command = try parseAsRoot(isPrompt ? ["gitaskpass"] + arguments : arguments)
             do {
                 if let parsed = command as? any AsyncParsableCommand {

@@ -96,7 +96,8 @@ public final class SSHServer: Sendable {
         throw DeadlineExceeded(what: "sshd: \(ProcFS.text(log))")
     }
 
-    private static func freePort() -> Int {
+    /// A port of 127.0.0.1 that was free a moment ago.
+    static func freePort() -> Int {
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         defer { close(descriptor) }
         var address = sockaddr_in()

@@ -99,6 +99,14 @@ final class LinkWorld: Sendable {
         await server.stop()
     }
 
+    /// Paths with queries of the answered REST requests for this, oldest first.
+    func requests(_ name: String) -> [String] {
+        recorder.recording.connectionEvents.compactMap { event in
+            guard case .answered(_, let path, _) = event.change, path.contains(name) else { return nil }
+            return path
+        }
+    }
+
     static func id() -> Data { withUnsafeBytes(of: UUID().uuid) { Data($0) } }
 
     static func script(

@@ -53,6 +53,12 @@ void wa_spawn(const struct wa_spawn_options *options, struct wa_spawn_result *re
 /// As wa_spawn, without a pidfd; the program is killed when the calling thread ends, so that it never outlives this process.
 void wa_spawn_bound(const struct wa_spawn_options *options, struct wa_spawn_result *result);
 
+/// Starts a program in the place of this command: same terminal, session, stdin and stdout; stderr is given. Signals that
+/// ask this process to end go to it, and it gets SIGTERM when this process is killed. One at a time. The pid, or -errno.
+pid_t wa_start_foreground(const char *path, char *const *argv, char *const *envp, int stderr_fd);
+/// Waits for it: its exit code, 128 and the number of the signal that ended it, or -errno.
+int wa_wait_foreground(pid_t pid);
+
 /// A new terminal: fds[0] is our end, which does not block, fds[1] the program's; both close-on-exec.
 int wa_open_terminal(uint16_t rows, uint16_t columns, int fds[2]);
 int wa_resize_terminal(int fd, uint16_t rows, uint16_t columns);

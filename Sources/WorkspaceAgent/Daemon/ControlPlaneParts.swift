@@ -3,6 +3,7 @@ import AgentProto
 import AgentSocket
 import ControlPlane
 import ControlPlaneAPI
+import GitCredentials
 import WorkspaceScripts
 
 /// The daemon's parts that exist only with a control plane, put together.
@@ -48,6 +49,11 @@ struct ControlPlaneParts: Sendable {
                 scriptBinDirectory: Self.binDirectory(context)),
             logger: context.logger)
         volumes = ResourcesMonitor(pool: context.pool, runtime: runtime)
+    }
+
+    /// What git of this workspace logs in with.
+    var gitLogins: any GitLoginForwarder {
+        GitLoginService(logins: GitLogins(source: ControlPlaneLogins(rest: access.rest), clock: context.clock))
     }
 
     private static func scriptState(_ configuration: AgentConfiguration) -> String {

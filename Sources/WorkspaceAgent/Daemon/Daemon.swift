@@ -127,7 +127,7 @@ enum Daemon {
         let boundary = BoundaryParts(context)
         if let boundary { listeners.descriptions.append("boundary logs \(boundary.path)") }
         let agent = upward?.agent(connections: { http.openConnections }, boundary: boundary?.routine)
-        let socket = context.agentSocket(agent)
+        let socket = context.agentSocket(agent, gitLogins: upward?.gitLogins)
         if let socket { listeners.descriptions.append("agent socket \(socket.path)") }
 
         // Shutdown goes through this list from its end: see docs/architecture.md.

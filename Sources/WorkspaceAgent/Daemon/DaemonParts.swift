@@ -99,12 +99,14 @@ struct BoundaryParts {
 extension DaemonContext {
     /// nil when the agent socket is disabled, or cannot be opened: everything else still works, and /healthz
     /// says why.
-    func agentSocket(_ agent: ControlPlaneAgent?) -> (server: AgentSocketServer, path: String)? {
+    func agentSocket(
+        _ agent: ControlPlaneAgent?, gitLogins: (any GitLoginForwarder)?
+    ) -> (server: AgentSocketServer, path: String)? {
         guard let path = configuration.agentSocket else { return nil }
         let server = AgentSocketServer(
             configuration: .init(path: path), units: UnitStore(),
-            forwarder: agent.map { LinkForwarder(agent: $0) } ?? OfflineForwarder(), group: group, logger: logger,
-            metrics: metrics)
+            forwarder: agent.map { LinkForwarder(agent: $0) } ?? OfflineForwarder(), gitLogins: gitLogins,
+            group: group, logger: logger, metrics: metrics)
         do {
             try server.bind()
             return (server, path)

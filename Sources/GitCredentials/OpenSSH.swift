@@ -1,0 +1,116 @@
+import AgentCore
+import CPlatform
+import Glibc
+
+/// OpenSSH's client as git's ssh, with the control plane's key behind the user's own.
+package struct OpenSSH {
+    private let program: String
+    private let environment: [String: String]
+
+    /// - Parameter environment: of the client; its PATH is searched.
+    /// - Returns: nil when there is no `ssh`.
+    package init?(environment: [String: String]) {
+        let path = environment["PATH"] ?? EnvironmentBuilder.defaultPath
+        guard let program = findExecutable("ssh", in: path.split(separator: ":").map(String.init)) else { return nil }
+        (self.program, self.environment) = (program, environment)
+    }
+
+    /// Runs ssh with the arguments as they came, on this process's stdin, stdout and stderr.
+    /// - Parameter key: tried after the identities that ssh has without us; nil for none.
+    /// - Returns: ssh's exit code.
+    package func run(_ arguments: [String], key: GitKey?) throws(CoreError) -> Int32 {
+        guard let key else {
+            return try ForegroundProgram.run(program, arguments, environment: environment).code
+        }
+        return try run(arguments, key, KeyInMemory.holding(key))
+    }
+
+    private func run(_ arguments: [String], _ key: GitKey, _ file: borrowing KeyInMemory) throws(CoreError) -> Int32 {
+        let target = SSHTarget(
+            ForegroundProgram.output(of: program, ["-G"] + arguments, environment: environment) ?? "")
+        let identities = target.identities + [file.path]
+        let first = try ForegroundProgram.run(
+            program, identities.flatMap(Self.identityOption) + arguments, environment: environment)
+        guard first.code == 255 else { return first.code }
+        guard first.errors.contains("Too many authentication failures") else {
+            advise(first, key, target)
+            return first.code
+        }
+        // The server counts each key that it refuses (MaxAuthTries), and the user's own came first. Nothing was read
+        // from stdin yet, since no session began.
+        SSHMessage.write("the server took no more keys before the control plane's had its turn; trying with that alone")
+        let alone = ["-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none"] + Self.identityOption(file.path)
+        let second = try ForegroundProgram.run(program, alone + arguments, environment: environment)
+        advise(second, key, target)
+        return second.code
+    }
+
+    /// Quoted as ssh_config(5) has it: a name may hold blanks.
+    private static func identityOption(_ file: String) -> [String] { ["-o", "IdentityFile=\"\(file)\""] }
+
+    private func advise(_ outcome: ForegroundProgram.Outcome, _ key: GitKey, _ target: SSHTarget) {
+        guard outcome.code == 255, outcome.errors.contains("Permission denied (") else { return }
+        for line in KeyAdvice.lines(publicKey: key.publicKey, user: target.user, host: target.host) {
+            SSHMessage.write(line)
+        }
+    }
+}
+
+/// Lines of ours on stderr, among ssh's.
+enum SSHMessage {
+    static func write(_ line: String) { fputs("workspace-agent: \(line)\n", wa_stderr()) }
+}
+
+/// What `ssh -G` says of a connection.
+struct SSHTarget: Equatable {
+    var user: String?
+    var host: String?
+    /// The identity files that exist, in the order in which ssh tries them. Naming one on the command line drops those
+    /// that ssh has by default, so all are to be named.
+    var identities: [String] = []
+
+    /// - Parameter home: what `~` stands for; ssh takes the account's directory, not HOME.
+    init(_ settings: String, home: String = Self.accountHome(), exists: (String) -> Bool = { access($0, F_OK) == 0 }) {
+        for line in settings.split(separator: "\n") {
+            let parts = line.split(separator: " ", maxSplits: 1)
+            guard parts.count == 2 else { continue }
+            let value = String(parts[1])
+            switch parts[0] {
+            case "user": user = value
+            case "hostname": host = value
+            case "identityfile":
+                // ssh complains of a file that was named and is missing. It adds those with % and such by itself.
+                let path = value.hasPrefix("~/") ? home + value.dropFirst(1) : value
+                if !value.contains("\""), exists(path) { identities.append(value) }
+            default: break
+            }
+        }
+    }
+
+    static func accountHome() -> String {
+        guard let account = getpwuid(getuid()), let home = account.pointee.pw_dir else { return "" }
+        return String(cString: home)
+    }
+}
+
+/// A file in memory that holds the private key for as long as this lives; it is on no disk. Readable by this user alone,
+/// or ssh would refuse it.
+struct KeyInMemory: ~Copyable {
+    private let file: OwnedDescriptor
+
+    /// - Throws: `CoreError` when the kernel gives no memory for it.
+    static func holding(_ key: GitKey) throws(CoreError) -> KeyInMemory {
+        let descriptor = wa_memfd("git-ssh-key")
+        guard descriptor >= 0 else { throw CoreError.system(descriptor, "cannot hold the key in memory") }
+        let file = KeyInMemory(file: OwnedDescriptor(descriptor))
+        var text = Array(key.privateKey.reveal().utf8)
+        // ssh wants the last line to have an end.
+        if text.last != UInt8(ascii: "\n") { text.append(UInt8(ascii: "\n")) }
+        let failure = text.withUnsafeBytes { writeAll($0, to: descriptor) }
+        guard failure == 0 else { throw CoreError.system(failure, "cannot hold the key in memory") }
+        return file
+    }
+
+    /// Where ssh finds it: it closes the descriptors that it inherits, and opens ours through /proc.
+    var path: String { "/proc/\(getpid())/fd/\(file.number)" }
+}

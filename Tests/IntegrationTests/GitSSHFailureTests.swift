@@ -1,0 +1,169 @@
+import AgentTestSupport
+import Foundation
+import Glibc
+import Testing
+
+/// `gitssh` with OpenSSH's client where something is wrong: what ssh says and does is left as it is.
+@Suite("gitssh with ssh, failing", .blocking, .timeLimit(.minutes(5))) struct GitSSHFailureTests {
+    /// Without what differs from one attempt to the next.
+    private func steady(_ text: String) -> String { text.replacing(/port \d+/, with: "port N") }
+
+    @Test func exitCodesAndErrorsAreSSHs() async throws {
+        let world = try await GitSSHWorld()
+        // ssh itself needs the key from a file.
+        let file = "\(world.directory.path)/file"
+        try world.key.privateKey.write(toFile: file, atomically: true, encoding: .utf8)
+        chmod(file, 0o600)
+        let commands = [
+            ["exit 7"], ["echo out; echo err >&2; exit 3"], ["kill -9 $$"], ["-o", "NoSuchOption=1", "true"], ["-V"],
+        ]
+        for command in commands {
+            let ours = try world.gitssh(world.target + command)
+            let theirs = try world.ssh(["-i", file] + world.target + command)
+            #expect(ours.code == theirs.code && ours.output == theirs.output, "\(command)")
+            #expect(steady(ours.errors) == steady(theirs.errors), "\(command)")
+        }
+        unlink(file)
+        await world.stop()
+    }
+
+    /// Host keys are ssh's affair: it refuses, and we neither hide that nor try again.
+    @Test(arguments: ["unknown", "changed", "revoked"])
+    func hostKeysThatSSHRefuses(_ kind: String) async throws {
+        let world = try await GitSSHWorld()
+        let other = try SSHKeyPair.make(type: "ed25519", in: world.directory.path)
+        let name = "[127.0.0.1]:\(world.server.port)"
+        let lines =
+            switch kind {
+            case "unknown": ["elsewhere \(other.publicKey)"]
+            case "changed": ["\(name) \(other.publicKey)"]
+            default: ["@revoked * \(world.server.hostKeys[0].publicKey)"] + world.server.hostKeyLines
+            }
+        let file = "\(world.directory.path)/known_hosts"
+        try lines.joined(separator: "\n").appending("\n").write(toFile: file, atomically: true, encoding: .utf8)
+        // In a session without a terminal, so that ssh cannot ask.
+        let ours = try CommandResult.of(
+            ["setsid", "-w", DaemonProcess.binary, "gitssh", "--", "-F", world.config] + world.target + ["true"],
+            environment: world.environment)
+        let theirs = try CommandResult.of(
+            ["setsid", "-w", "ssh", "-F", world.config] + world.target + ["true"], environment: world.environment)
+        #expect(ours.code == 255 && theirs.code == 255)
+        #expect(steady(ours.errors) == steady(theirs.errors))
+        #expect(ours.errors.contains("Host key verification failed."))
+        #expect(!world.server.log.contains("Accepted"))
+        await world.stop()
+    }
+
+    @Test func aRefusedKeyIsShownWithThePlaceToAddIt() async throws {
+        let world = try await GitSSHWorld(knowsKey: false)
+        let result = try world.gitssh(world.target + ["true"])
+        #expect(result.code == 255 && result.errors.contains("Permission denied (publickey)"))
+        #expect(
+            result.errors.contains(
+                "workspace-agent: 127.0.0.1 does not know the key of the control plane; add it to your account's SSH "
+                    + "keys at 127.0.0.1, or ~/.ssh/authorized_keys of \(world.server.user) there:\n"
+                    + "workspace-agent: \(world.key.publicKey)\n"))
+        await world.stop()
+    }
+
+    @Test func theMachinesKeysServeWhileTheControlPlaneIsSilent() async throws {
+        let keys = try TemporaryDirectory()
+        let own = try SSHKeyPair.make(type: "ed25519", in: keys.path)
+        let world = try await GitSSHWorld(authorized: [own])
+        try world.settings(["IdentityFile \(own.path)"])
+        // Takes connections and never answers.
+        let silent = try SilentServer()
+        let start = ContinuousClock.now
+        let result = try world.gitssh(
+            world.target + ["true"], environment: ["CODER_AGENT_URL": "http://127.0.0.1:\(silent.port)"])
+        let took = ContinuousClock.now - start
+        #expect(
+            result.code == 0 && took > .seconds(9) && took < .seconds(20), "\(took) \(result.code) \(result.errors)")
+        #expect(result.errors.contains("gave no answer within 10 s; check CODER_AGENT_URL"), "\(result.errors)")
+        #expect(result.errors.contains("going on with this machine's keys"))
+        #expect(world.server.log.contains(own.fingerprint))
+        await world.stop()
+    }
+
+    /// Whether git ends it, the terminal or the system: ssh goes with it.
+    @Test(arguments: [SIGTERM, SIGINT, SIGHUP, SIGKILL])
+    func nothingIsLeftOfAnInterruptedConnection(_ signal: Int32) async throws {
+        let world = try await GitSSHWorld()
+        let pid = try DaemonProcess.spawn(
+            [
+                "/bin/sh", "-c", "exec \"$@\" >/dev/null 2>&1 </dev/zero", "sh", DaemonProcess.binary, "gitssh", "--",
+                "-F",
+                world.config,
+            ] + world.target + ["cat >/dev/null"],
+            ProcessInfo.processInfo.environment.merging(world.environment) { _, new in new })
+        try await world.server.logged("Accepted publickey")
+        let ssh = try #require(ProcFS.children(of: pid).first?.pid)
+        kill(pid, signal)
+        var status: Int32 = 0
+        waitpid(pid, &status, 0)
+        // ssh ends with 255 where it was told to end, and died of others.
+        #expect(signal == SIGKILL ? status & 0x7f == SIGKILL : status >> 8 & 0xff >= 128)
+        try await eventually("ssh is gone") { !ProcFS.runs(ssh) }
+        await world.stop()
+    }
+
+    /// What other programs of this user and of others can see while a connection is open.
+    @Test func thePrivateKeyIsInNoCommandLineNoEnvironmentAndNoFile() async throws {
+        let world = try await GitSSHWorld()
+        let secret = world.key.privateKey.split(separator: "\n")[1]
+        let trace = "\(world.directory.path)/trace"
+        let pid = try DaemonProcess.spawn(
+            [
+                "/bin/sh", "-c", "exec \"$@\" >/dev/null 2>&1 </dev/zero", "sh", "strace", "-f", "-o", trace, "-s",
+                "8192",
+                "-yy", "-e", "trace=write,pwrite64,writev,sendto,sendmsg,open,openat,memfd_create,mmap,rename,link",
+                DaemonProcess.binary, "gitssh", "--", "-F", world.config,
+            ] + world.target + ["cat >/dev/null"],
+            ProcessInfo.processInfo.environment.merging(world.environment) { _, new in new })
+        try await world.server.logged("Accepted publickey")
+        for name in try FileManager.default.contentsOfDirectory(atPath: "/proc") where Int(name) != nil {
+            for file in ["cmdline", "environ"] {
+                #expect(!ProcFS.text("/proc/\(name)/\(file)").contains(secret), "/proc/\(name)/\(file)")
+            }
+        }
+        for child in ProcFS.children(of: pid) { kill(child.pid, SIGTERM) }
+        waitpid(pid, nil, 0)
+        let writes = ProcFS.text(trace).split(separator: "\n").filter { $0.contains(secret) }
+        #expect(writes.count == 1 && writes.allSatisfy { $0.contains("/memfd:git-ssh-key") }, "\(writes)")
+        await world.stop()
+    }
+
+    @Test func aQuestionAboutSSHAsksNoControlPlane() async throws {
+        let world = try await GitSSHWorld()
+        let result = try CommandResult.of(
+            [DaemonProcess.binary, "gitssh", "--", "-G", "example.com"], environment: world.environment)
+        #expect(result.code == 0 && result.output.contains("hostname example.com"))
+        #expect(world.keyRequests == 0)
+        await world.stop()
+    }
+}
+
+/// A listener that accepts and says nothing.
+private final class SilentServer {
+    let port: Int
+    private let descriptor: CInt
+
+    init() throws {
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        self.descriptor = descriptor
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
+        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+        withUnsafeMutablePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                _ = bind(descriptor, $0, length)
+                _ = getsockname(descriptor, $0, &length)
+            }
+        }
+        listen(descriptor, 16)
+        port = Int(UInt16(bigEndian: address.sin_port))
+    }
+
+    deinit { close(descriptor) }
+}
