@@ -99,7 +99,7 @@ struct BuiltInSSHClient {
 
     private func logIn(_ library: BuiltInSSHLibrary) throws(BuiltInSSHFailure) -> BuiltInSSHSession {
         let session = try connect(library)
-        let agent = agentSocket().flatMap { BuiltInSSHAgent(session, socket: $0) }
+        let agent = try agentSocket().flatMap { BuiltInSSHAgent(session, socket: $0) }
         var keys = BuiltInSSHKeys()
         if let agent { keys.add(agent) }
         for path in arguments.identityFiles where path != "none" { keys.add(file: try user.path(path), isNamed: true) }
@@ -107,6 +107,9 @@ struct BuiltInSSHClient {
             for name in ["id_ecdsa", "id_ed25519", "id_rsa"] { keys.add(file: user.file(name), isNamed: false) }
         }
         let last = keys.ofControlPlane(key)
+        if keys.keys.isEmpty, last == nil {
+            keys.note("there is no key to log in with: none of an agent, of a file or from the control plane")
+        }
         let login = BuiltInSSHLogin(session: session, agent: agent, user: login, messages: messages)
         switch try login.run(keys.keys + (last.map { [$0] } ?? [])) {
         case .accepted: return session
@@ -129,12 +132,12 @@ struct BuiltInSSHClient {
         }
     }
 
-    private func agentSocket() -> String? {
+    private func agentSocket() throws(BuiltInSSHFailure) -> String? {
         guard arguments.usesIdentitiesOnly != true else { return nil }
         switch arguments.identityAgent {
         case "none": return nil
         case nil, "SSH_AUTH_SOCK": return environment["SSH_AUTH_SOCK"].flatMap { $0.isEmpty ? nil : $0 }
-        case .some(let path): return try? user.path(path)
+        case .some(let path): return try user.path(path)
         }
     }
 

@@ -25,18 +25,27 @@ struct BuiltInSSHHostKeyCheck {
             throw BuiltInSSHFailure(
                 "the host key of \(name) (\(type) \(fingerprint)) is revoked at \(entry.place); not connecting"
             )
-        case .changed(let entry):
-            let old = entry.key.blob.flatMap { BuiltInSSHLibrary.fingerprint($0) }
-            throw BuiltInSSHFailure(
-                "the host key of \(name) has changed; not connecting, since this may be another machine",
-                "it is now \(type) \(fingerprint)",
-                "known is \(Self.word(entry.key.type)) \(old ?? entry.key.base64) at \(entry.place)",
-                "if the new key is right, remove that line and connect again")
+        case .changed(let entry): throw changed(entry, key, fingerprint)
         case .unknown:
             let line = "\(name) \(key.type) \(key.base64)"
             guard unknownHosts == .accept else { throw unknown(line, "\(type) \(fingerprint)") }
             remember(line, "\(type) \(fingerprint)")
         }
+    }
+
+    private func changed(
+        _ entry: KnownHosts.Entry, _ key: KnownHosts.HostKey, _ fingerprint: String
+    ) -> BuiltInSSHFailure {
+        let old = entry.key.blob.flatMap { BuiltInSSHLibrary.fingerprint($0) }
+        var failure = BuiltInSSHFailure(
+            "the host key of \(name) has changed; not connecting, since this may be another machine",
+            "it is now \(Self.word(key.type)) \(fingerprint)",
+            "known is \(Self.word(entry.key.type)) \(old ?? entry.key.base64) at \(entry.place)",
+            "if the new key is right, remove that line and connect again")
+        if entry.key.type == "ssh-rsa" {
+            failure.lines.append("the built-in ssh client cannot check RSA keys; \(BuiltInSSHFailure.remedy)")
+        }
+        return failure
     }
 
     private func unknown(_ line: String, _ key: String) -> BuiltInSSHFailure {

@@ -122,6 +122,8 @@ struct BuiltInSSHKeys {
         }
     }
 
+    mutating func note(_ note: String) { notes.append(note) }
+
     private static func cannotUse(_ type: String) -> String {
         "the built-in ssh client cannot use keys of the type \(type); \(BuiltInSSHFailure.remedy)"
     }

@@ -9,9 +9,6 @@ struct KnownHosts {
         /// The public key in base64.
         var base64: String
 
-        /// What a second key of the same host is compared with: all curves of ECDSA are one.
-        var family: String { type.hasPrefix("ecdsa-sha2-") ? "ecdsa" : type }
-
         /// The public key; nil when the text is none of this type.
         var blob: [UInt8]? {
             guard let data = Data(base64Encoded: base64) else { return nil }
@@ -38,9 +35,9 @@ struct KnownHosts {
 
     enum Verdict: Equatable {
         case known
-        /// No key of this type is known for the host.
+        /// No key is known for the host.
         case unknown
-        /// Another key of this type is.
+        /// Only others are: of the same type, or else of another. A server that shows a new type may be another machine.
         case changed(Entry)
         case revoked(Entry)
     }
@@ -75,6 +72,7 @@ struct KnownHosts {
     func verdict(on key: HostKey, of host: String, port: UInt16?) -> Verdict {
         let bare = host.lowercased()
         let name = Self.name(host, port: port)
+        // OpenSSH looks at the bare name only where it knows no key for the port. A revoked key is bad at each of them.
         let revoked = entries.filter { $0.isRevoked && $0.key == key }
         if let entry = revoked.first(where: { matches($0, name) || matches($0, bare) }) { return .revoked(entry) }
         let verdict = verdict(on: key, name)
@@ -84,9 +82,9 @@ struct KnownHosts {
     }
 
     private func verdict(on key: HostKey, _ name: String) -> Verdict {
-        let known = entries.filter { !$0.isRevoked && $0.key.family == key.family && matches($0, name) }
+        let known = entries(of: name)
         if known.contains(where: { $0.key == key }) { return .known }
-        return known.first.map { .changed($0) } ?? .unknown
+        return (known.first { $0.key.type == key.type } ?? known.first).map { .changed($0) } ?? .unknown
     }
 
     /// The types of the host's known keys, in the order of the files.

@@ -48,7 +48,9 @@ import Testing
             (Self.line("h", new) + "\r\n", "h", 22, new, .known),
             ("  \t" + Self.line("h", new), "h", 22, new, .known),
             // Types.
-            (Self.line("h", Self.p256), "h", 22, new, .unknown),
+            (Self.line("h", Self.p256), "h", 22, new, .changed(1)),
+            (Self.line("h", Self.p256) + "\n" + Self.line("h", old), "h", 22, new, .changed(2)),
+            (Self.line("h", Self.p256), "h", 23, new, .unknown),
             (Self.line("h", Self.p256), "h", 22, Self.p384, .changed(1)),
             // Lists, patterns and what is taken out of them.
             (Self.line("a,h,b", new), "h", 22, new, .known),
