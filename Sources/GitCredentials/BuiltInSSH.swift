@@ -16,6 +16,8 @@ package enum BuiltInSSH {
     /// - Returns: the exit code: the remote program's, or 255 with one or more lines on stderr that say what failed.
     package static func run(_ arguments: [String], key: GitKey?, environment: [String: String]) -> Int32 {
         wa_ignore_sigpipe()
+        // Or the connection would get the number of one that is closed.
+        for descriptor in CInt(0)...2 where fcntl(descriptor, F_GETFD) < 0 { _ = wa_open("/dev/null", O_RDWR, 0) }
         var messages = BuiltInSSHMessages()
         do throws(BuiltInSSHFailure) {
             let arguments = try SSHArguments(arguments)
@@ -181,7 +183,9 @@ struct BuiltInSSHClient {
             throw BuiltInSSHFailure(
                 "\(session.server) does not run the command: \(session.farewell ?? session.lastError)")
         }
-        var transfer = BuiltInSSHTransfer(session, channel, readsInput: arguments.readsInput)
+        // All descriptors of this process's own are close-on-exec: with one of them as 0 it was given no stdin.
+        let hasInput = fcntl(0, F_GETFD) & FD_CLOEXEC == 0
+        var transfer = BuiltInSSHTransfer(session, channel, readsInput: arguments.readsInput && hasInput)
         try transfer.run()
         return try exitCode(session, channel)
     }

@@ -76,7 +76,10 @@ import Testing
                     + world.line(world.sshLine([], command)))
             #expect(result.code == code && result.output == output, "\(command): \(result.errors)")
         }
-        // Nobody reads it any more.
+        let closed = try CommandResult.of(
+            ["sh", "-c", "\"$@\" <&-", "sh"] + world.line(world.sshLine([], "cat; echo end")))
+        #expect(closed.code == 0 && closed.output == "end\n", "\(closed.errors)")
+        // The reader has ended.
         let broken = try CommandResult.of(
             ["bash", "-c", "\"$@\" | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}", "bash"]
                 + world.line(world.sshLine([], "yes")))
