@@ -9,6 +9,7 @@ static struct ssh2_api api;
 static unsigned char *(*sha256)(const unsigned char *, size_t, unsigned char *);
 static void (*note_disconnect)(void *, const char *, int);
 static void (*note_end)(void *);
+static void (*send_all)(void *, const void *, size_t);
 
 const struct ssh2_api *ssh2_load(char *why, size_t capacity) {
     void *library = dlopen("libssh2.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -51,17 +52,18 @@ static ssize_t received(libssh2_socket_t socket, void *buffer, size_t length, in
     return -EAGAIN;
 }
 
-// Nor that a server that is gone takes no more: the end shows when all is read from it.
+// Once a packet is sent in part, libssh2 fails to send any other, such as one that lets the server go on. So it is told
+// that all is sent.
 static ssize_t sent(libssh2_socket_t socket, const void *buffer, size_t length, int flags, void **abstract) {
-    ssize_t count = send(socket, buffer, length, flags | MSG_NOSIGNAL);
-    if (count >= 0) return count;
-    return errno == EAGAIN || errno == EINTR ? -EAGAIN : (ssize_t)length;
+    send_all(*abstract, buffer, length);
+    return (ssize_t)length;
 }
 
 void ssh2_set_callbacks(LIBSSH2_SESSION *session, void *context, void (*disconnect)(void *, const char *, int),
-                        void (*end)(void *)) {
+                        void (*end)(void *), void (*send)(void *, const void *, size_t)) {
     note_disconnect = disconnect;
     note_end = end;
+    send_all = send;
     *api.libssh2_session_abstract(session) = context;
     api.libssh2_session_callback_set(session, LIBSSH2_CALLBACK_DISCONNECT, (void *)disconnected);
     api.libssh2_session_callback_set(session, LIBSSH2_CALLBACK_RECV, (void *)received);

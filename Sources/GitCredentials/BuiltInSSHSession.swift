@@ -33,6 +33,9 @@ final class BuiltInSSHSession {
     fileprivate(set) var farewell: String?
     /// Whether the server has ended the connection, and all that it sent is with libssh2.
     fileprivate(set) var isAtEnd = false
+    /// Bytes that the socket did not take yet: some of a packet, or a few.
+    private var backlog: [UInt8] = []
+    var hasBacklog: Bool { !backlog.isEmpty }
     private var socket: OwnedDescriptor?
     var functions: ssh2_api { library.functions }
 
@@ -42,7 +45,7 @@ final class BuiltInSSHSession {
         }
         (self.library, self.pointer, self.server) = (library, pointer, server)
         library.functions.libssh2_session_set_blocking(pointer, 0)
-        ssh2_set_callbacks(pointer, Unmanaged.passUnretained(self).toOpaque(), noteFarewell, noteEnd)
+        ssh2_set_callbacks(pointer, Unmanaged.passUnretained(self).toOpaque(), noteFarewell, noteEnd, sendBytes)
     }
 
     deinit {
@@ -125,18 +128,35 @@ final class BuiltInSSHSession {
     }
 
     private func wait(until deadline: ContinuousClock.Instant) throws(BuiltInSSHFailure) {
-        guard BuiltInSSHSocket.wait(descriptor, directions, until: deadline) else {
+        let events = Int16(hasBacklog ? POLLIN | POLLOUT : POLLIN)
+        guard BuiltInSSHSocket.wait(descriptor, events, until: deadline) else {
             throw BuiltInSSHFailure("\(server) does not answer")
         }
+        flush()
     }
 
-    /// What libssh2 waits for, as events of poll(2).
-    var directions: Int16 {
-        let directions = functions.libssh2_session_block_directions(pointer)
-        let input = directions & LIBSSH2_SESSION_BLOCK_INBOUND != 0 ? POLLIN : 0
-        let output = directions & LIBSSH2_SESSION_BLOCK_OUTBOUND != 0 ? POLLOUT : 0
-        return Int16(input | output)
+    // MARK: Sending
+
+    /// Sends what libssh2 has to send; what the socket does not take is kept for ``flush()``.
+    fileprivate func send(_ bytes: UnsafeRawBufferPointer) {
+        let count = backlog.isEmpty ? sendNow(bytes) : 0
+        backlog += bytes.dropFirst(count)
     }
+
+    /// Sends what is kept, or a part of it.
+    func flush() {
+        guard hasBacklog else { return }
+        backlog.removeFirst(backlog.withUnsafeBytes { sendNow($0) })
+    }
+
+    private func sendNow(_ bytes: UnsafeRawBufferPointer) -> Int {
+        let count = Glibc.send(descriptor, bytes.baseAddress, bytes.count, Int32(MSG_NOSIGNAL))
+        if count >= 0 { return count }
+        // A server that is gone takes no more. That shows when all is read from it.
+        return errno == EAGAIN || errno == EINTR ? 0 : bytes.count
+    }
+
+    // MARK: End
 
     /// Whether the server has ended the connection.
     func isEnded(_ code: CInt) -> Bool {
@@ -174,4 +194,11 @@ private func noteFarewell(
 private func noteEnd(_ session: UnsafeMutableRawPointer?) {
     guard let session else { return }
     Unmanaged<BuiltInSSHSession>.fromOpaque(session).takeUnretainedValue().isAtEnd = true
+}
+
+/// Called by libssh2 to send.
+private func sendBytes(_ session: UnsafeMutableRawPointer?, _ bytes: UnsafeRawPointer?, _ count: Int) {
+    guard let session else { return }
+    Unmanaged<BuiltInSSHSession>.fromOpaque(session).takeUnretainedValue()
+        .send(UnsafeRawBufferPointer(start: bytes, count: count))
 }

@@ -38,7 +38,6 @@ struct BuiltInSSHTransfer {
     /// Returns once the server has closed the channel and all of its output is written.
     mutating func run() throws(BuiltInSSHFailure) {
         while true {
-            // Before the reads: it may leave them to say that the socket must be written.
             let isSendingEnd = try send()
             for index in outputs.indices { try receive(index) }
             if try isClosed() { return }
@@ -50,7 +49,8 @@ struct BuiltInSSHTransfer {
     /// Sends what stdin had, or that it has ended.
     /// - Returns: whether the end is still to be sent.
     private mutating func send() throws(BuiltInSSHFailure) -> Bool {
-        while !unsent.isEmpty {
+        // No more than the socket takes.
+        while !unsent.isEmpty, !session.hasBacklog {
             let range = unsent
             let count = input.withUnsafeBufferPointer {
                 functions.libssh2_channel_write_ex(
@@ -68,7 +68,7 @@ struct BuiltInSSHTransfer {
             }
             unsent = unsent.lowerBound + count..<unsent.upperBound
         }
-        guard !hasInput, !hasSentEnd else { return false }
+        guard unsent.isEmpty, !hasInput, !hasSentEnd else { return false }
         let code = functions.libssh2_channel_send_eof(channel)
         hasSentEnd = code != LIBSSH2_ERROR_EAGAIN
         return !hasSentEnd
@@ -101,18 +101,20 @@ struct BuiltInSSHTransfer {
 
     /// Waits until one of the descriptors is ready, and serves those of this process that are.
     private mutating func wait(isSendingEnd: Bool) throws(BuiltInSSHFailure) {
-        let isReceiving = outputs.contains { $0.pending.isEmpty } && !session.isAtEnd
-        var events = isReceiving ? Int16(POLLIN) : 0
-        // What libssh2 began to send must go on, whatever it is.
-        events |= session.directions & (isReceiving || !unsent.isEmpty || isSendingEnd ? -1 : Int16(POLLOUT))
+        // The server's permission to send more comes in, too.
+        let isWaiting = isSendingEnd || !unsent.isEmpty && !session.hasBacklog
+        let isReceiving = isWaiting || outputs.contains { $0.pending.isEmpty }
+        let events = Int16((isReceiving ? POLLIN : 0) | (session.hasBacklog ? POLLOUT : 0))
         // For no events it would still tell of the end, again and again.
-        var items = [pollfd(fd: events == 0 || session.isAtEnd ? -1 : session.descriptor, events: events, revents: 0)]
+        let isOver = events == 0 || session.isAtEnd
+        var items = [pollfd(fd: isOver ? -1 : session.descriptor, events: events, revents: 0)]
         items.append(pollfd(fd: hasInput && unsent.isEmpty ? 0 : -1, events: Int16(POLLIN), revents: 0))
         for output in outputs {
             items.append(
                 pollfd(fd: output.pending.isEmpty ? -1 : output.descriptor, events: Int16(POLLOUT), revents: 0))
         }
         guard poll(&items, nfds_t(items.count), -1) > 0 else { return }
+        session.flush()
         if items[1].revents != 0 { read() }
         for index in outputs.indices where items[2 + index].revents != 0 { try write(index) }
     }

@@ -18,7 +18,6 @@
     X(libssh2_session_set_blocking) \
     X(libssh2_session_method_pref) \
     X(libssh2_session_handshake) \
-    X(libssh2_session_block_directions) \
     X(libssh2_session_last_error) \
     X(libssh2_session_banner_get) \
     X(libssh2_session_hostkey) \
@@ -68,11 +67,13 @@ const struct ssh2_api *_Nullable ssh2_load(char *_Nonnull why, size_t capacity);
 /// libssh2 is not loaded.
 bool ssh2_sha256(const uint8_t *_Nonnull bytes, size_t count, uint8_t digest[_Nonnull 32]);
 
-/// Has functions called: one with what the server says before it ends the connection, the other when it has ended. What
-/// was received before can still be read then; libssh2 believes that more may come, and what it sends goes nowhere.
+/// Has functions called: one with what the server says before it ends the connection; one when it has ended, after
+/// which libssh2 believes that more may come and what was received before can still be read; and one that sends all
+/// of the bytes, later if need be.
 void ssh2_set_callbacks(
     LIBSSH2_SESSION *_Nonnull session, void *_Nonnull context,
     void (*_Nonnull disconnect)(void *_Nullable context, const char *_Nullable text, int count),
-    void (*_Nonnull end)(void *_Nullable context));
+    void (*_Nonnull end)(void *_Nullable context),
+    void (*_Nonnull send)(void *_Nullable context, const void *_Nullable bytes, size_t count));
 
 #endif
