@@ -67,6 +67,7 @@ import Testing
                 "CODER": "manifest", "CODER_WORKSPACE_NAME": "ws", "CODER_WORKSPACE_AGENT_NAME": "main",
                 "CODER_WORKSPACE_OWNER_NAME": "ann", "CODER_WORKSPACE_ID": "id", "CODER_AGENT_TOKEN": "t0ken",
                 "CODER_AGENT_URL": "https://c.example", "GIT_SSH_COMMAND": "/opt/agent gitssh --",
+                "GIT_SSH_VARIANT": "ssh",
                 "VSCODE_PROXY_URI": "https://p", "A": "base", "B": "manifest", "HOME": "/home/me",
                 "FROM_HOME": "/home/me/x:base", "S": "raw $A", "GIT_ASKPASS": "/opt/agent",
                 "PATH": "/state/bin:/opt:/bin", "R": "request", "SELF": "base",
