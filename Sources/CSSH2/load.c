@@ -8,8 +8,8 @@
 static struct ssh2_api api;
 static unsigned char *(*sha256)(const unsigned char *, size_t, unsigned char *);
 static void (*note_disconnect)(void *, const char *, int);
-static void (*note_end)(void *);
-static void (*send_all)(void *, const void *, size_t);
+static bool (*note_end)(void *, int);
+static bool (*send_all)(void *, int, const void *, size_t);
 
 const struct ssh2_api *ssh2_load(char *why, size_t capacity) {
     void *library = dlopen("libssh2.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -48,19 +48,22 @@ static ssize_t received(libssh2_socket_t socket, void *buffer, size_t length, in
     ssize_t count = recv(socket, buffer, length, flags);
     if (count > 0) return count;
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return -EAGAIN;
-    note_end(*abstract);
-    return -EAGAIN;
+    int failure = errno;
+    if (note_end(*abstract, socket)) return -EAGAIN;
+    // That of the user's agent.
+    return count < 0 ? -failure : 0;
 }
 
 // Once a packet is sent in part, libssh2 fails to send any other, such as one that lets the server go on. So it is told
 // that all is sent.
 static ssize_t sent(libssh2_socket_t socket, const void *buffer, size_t length, int flags, void **abstract) {
-    send_all(*abstract, buffer, length);
-    return (ssize_t)length;
+    if (send_all(*abstract, socket, buffer, length)) return (ssize_t)length;
+    ssize_t count = send(socket, buffer, length, flags | MSG_NOSIGNAL);
+    return count < 0 ? -errno : count;
 }
 
 void ssh2_set_callbacks(LIBSSH2_SESSION *session, void *context, void (*disconnect)(void *, const char *, int),
-                        void (*end)(void *), void (*send)(void *, const void *, size_t)) {
+                        bool (*end)(void *, int), bool (*send)(void *, int, const void *, size_t)) {
     note_disconnect = disconnect;
     note_end = end;
     send_all = send;

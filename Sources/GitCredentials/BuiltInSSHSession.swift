@@ -190,15 +190,22 @@ private func noteFarewell(
         String(decoding: bytes, as: UTF8.self)
 }
 
-/// Called by libssh2's reads when the server has ended the connection.
-private func noteEnd(_ session: UnsafeMutableRawPointer?) {
-    guard let session else { return }
-    Unmanaged<BuiltInSSHSession>.fromOpaque(session).takeUnretainedValue().isAtEnd = true
+/// Called by libssh2's reads when a connection has ended.
+private func noteEnd(_ context: UnsafeMutableRawPointer?, _ socket: CInt) -> Bool {
+    guard let session = session(context), session.descriptor == socket else { return false }
+    session.isAtEnd = true
+    return true
 }
 
 /// Called by libssh2 to send.
-private func sendBytes(_ session: UnsafeMutableRawPointer?, _ bytes: UnsafeRawPointer?, _ count: Int) {
-    guard let session else { return }
-    Unmanaged<BuiltInSSHSession>.fromOpaque(session).takeUnretainedValue()
-        .send(UnsafeRawBufferPointer(start: bytes, count: count))
+private func sendBytes(
+    _ context: UnsafeMutableRawPointer?, _ socket: CInt, _ bytes: UnsafeRawPointer?, _ count: Int
+) -> Bool {
+    guard let session = session(context), session.descriptor == socket else { return false }
+    session.send(UnsafeRawBufferPointer(start: bytes, count: count))
+    return true
+}
+
+private func session(_ context: UnsafeMutableRawPointer?) -> BuiltInSSHSession? {
+    context.map { Unmanaged<BuiltInSSHSession>.fromOpaque($0).takeUnretainedValue() }
 }

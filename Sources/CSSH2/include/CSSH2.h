@@ -69,11 +69,11 @@ bool ssh2_sha256(const uint8_t *_Nonnull bytes, size_t count, uint8_t digest[_No
 
 /// Has functions called: one with what the server says before it ends the connection; one when it has ended, after
 /// which libssh2 believes that more may come and what was received before can still be read; and one that sends all
-/// of the bytes, later if need be.
+/// of the bytes, later if need be. The last two return false for a socket that is not the server's.
 void ssh2_set_callbacks(
     LIBSSH2_SESSION *_Nonnull session, void *_Nonnull context,
     void (*_Nonnull disconnect)(void *_Nullable context, const char *_Nullable text, int count),
-    void (*_Nonnull end)(void *_Nullable context),
-    void (*_Nonnull send)(void *_Nullable context, const void *_Nullable bytes, size_t count));
+    bool (*_Nonnull end)(void *_Nullable context, int socket),
+    bool (*_Nonnull send)(void *_Nullable context, int socket, const void *_Nullable bytes, size_t count));
 
 #endif
