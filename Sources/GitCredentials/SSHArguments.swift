@@ -12,6 +12,13 @@ struct SSHArguments: Equatable {
         "userknownhostsfile",
     ]
 
+    /// Keywords that are taken and change nothing: scripts give them to every ssh. Nothing is compressed, no connection
+    /// is shared, and a dead server is noticed anyway.
+    private static let ignored: Set = [
+        "compression", "controlmaster", "controlpath", "controlpersist", "loglevel", "serveralivecountmax",
+        "serveraliveinterval", "tcpkeepalive",
+    ]
+
     /// What is done with a host key that no file knows.
     enum UnknownHosts { case refuse, accept }
 
@@ -65,7 +72,7 @@ struct SSHArguments: Equatable {
             if word == "--" { return true }
             var letters = word.dropFirst()
             while let letter = letters.popFirst() {
-                guard "piol".contains(letter) else {
+                guard "pioFl".contains(letter) else {
                     try setFlag(letter)
                     continue
                 }
@@ -88,8 +95,8 @@ struct SSHArguments: Equatable {
         case "v": isVerbose = true
         case "G": purpose = .printConfiguration
         case "V": purpose = .printVersion
-        // No terminal, no forwarding: there is none anyway.
-        case "T", "x", "q", "a": break
+        // No terminal, no forwarding: there is none anyway. Nothing is compressed.
+        case "T", "x", "q", "a", "C": break
         default: throw .unknownOption("-\(letter)")
         }
     }
@@ -99,6 +106,9 @@ struct SSHArguments: Equatable {
         case "p": try setOption("port", value, as: "-p")
         case "l": try setOption("user", value, as: "-l")
         case "i": identityFiles.append(value)
+        case "F":
+            // No file is read, which these ask for.
+            guard ["none", "/dev/null"].contains(value) else { throw .unknownOption("-F \(value)") }
         default:
             // "Key=Value", "Key Value", "Key = Value".
             let key = value.prefix { $0 != "=" && $0 != " " && $0 != "\t" }
@@ -111,6 +121,7 @@ struct SSHArguments: Equatable {
     private mutating func setOption(
         _ key: String, _ value: String, as name: String
     ) throws(BuiltInSSHFailure) {
+        guard !Self.ignored.contains(key) else { return }
         guard Self.options.contains(key) else { throw .unknownOption(name) }
         let words = try Self.words(value, of: name)
         guard let first = words.first, !first.isEmpty else { throw BuiltInSSHFailure("\(name) has no value") }

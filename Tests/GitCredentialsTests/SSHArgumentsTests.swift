@@ -60,6 +60,7 @@ import Testing
             (["ssh://[::1]"], { $0.host = "::1" }), (["[::1]"], { $0.host = "::1" }),
             (["u@::1"], { ($0.host, $0.user) = ("::1", "u") }),
             (["-G", "h"], { $0.purpose = .printConfiguration }),
+            (["-C", "-F", "none", "-F/dev/null", "-o", "LogLevel=QUIET", "-oServerAliveInterval 5", "h"], { _ in }),
         ]
     }
 
@@ -74,11 +75,11 @@ import Testing
 
     /// What is refused, and what the message has to name.
     private static let refused: [([String], String)] =
-        "bBcCDeEFIJkKLmMNOPQRsStWwXyYfgA1".map { (["-\($0)", "x", "h"], "-\($0);") }
-        + ["ProxyJump=x", "ProxyCommand=x", "LocalForward=1 x:2", "Include=x", "Compression=yes", "=x"].map { option in
+        "bBcDeEIJkKLmMNOPQRsStWwXyYfgA1".map { (["-\($0)", "x", "h"], "-\($0);") }
+        + ["ProxyJump=x", "ProxyCommand=x", "LocalForward=1 x:2", "Include=x", "ForwardAgent=yes", "=x"].map { option in
             (["-o", option, "h"], "-o \(option.prefix { $0 != "=" });")
         } + [
-            ([], "no host"), (["-4"], "no host"), (["--"], "no host"),
+            (["-F", "/my/config", "h"], "-F /my/config;"), ([], "no host"), (["-4"], "no host"), (["--"], "no host"),
             (["-p"], "-p has no value"), (["-p", "0", "h"], "-p is \"0\""), (["-p", "65536", "h"], "65536"),
             (["-px", "h"], "\"x\""),
             (["-o", "Port", "h"], "-o Port has no value"), (["-o", "Port=1 2", "h"], "one value"),

@@ -282,14 +282,21 @@ func bench(_ binary: String, files: Int, modified: Int, untracked: Int) throws {
 }
 
 guard let binary = CommandLine.arguments.dropFirst().first else {
-    print("usage: GitBench PATH/workspace-agent [FILES]")
+    print("usage: GitBench PATH/workspace-agent [FILES|clones]")
     exit(2)
 }
 signal(SIGPIPE, SIG_IGN)
 do {
-    let only = CommandLine.arguments.dropFirst(2).first.flatMap { Int($0) }
+    let section = CommandLine.arguments.dropFirst(2).first
+    let only = section == "clones" ? 0 : section.flatMap { Int($0) }
     for (files, modified, untracked) in [(50, 3, 2), (5_000, 40, 60), (60_000, 100, 300)] where only ?? files == files {
         try bench(binary, files: files, modified: modified, untracked: untracked)
+    }
+    if only ?? 0 == 0 {
+        // git runs it from other directories.
+        guard let path = realpath(binary, nil) else { throw Failure(text: "no \(binary)") }
+        defer { free(path) }
+        try benchClones(String(cString: path))
     }
 } catch {
     print("\(error)")
