@@ -37,7 +37,7 @@ public final class GitHTTPServer: Sendable {
     private static func start(_ directory: String) async throws -> (pid: pid_t, port: Int) {
         let (file, log) = ("\(directory)/lighttpd.conf", "\(directory)/log")
         for _ in 0..<20 {
-            let port = SSHServer.freePort()
+            let port = try LoopbackSocket.freePort()
             let lines = [
                 "server.document-root = \"\(directory)\"", "server.bind = \"127.0.0.1\"", "server.port = \(port)",
                 "server.errorlog = \"\(log)\"", "server.upload-dirs = (\"\(directory)\")",
@@ -62,17 +62,5 @@ public final class GitHTTPServer: Sendable {
         throw DeadlineExceeded(what: "lighttpd: \(ProcFS.text(log))")
     }
 
-    private static func listens(_ port: Int) -> Bool {
-        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        defer { close(descriptor) }
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
-        address.sin_port = in_port_t(port).bigEndian
-        return withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
-            }
-        }
-    }
+    private static func listens(_ port: Int) -> Bool { (try? RawConnection(port: port)) != nil }
 }

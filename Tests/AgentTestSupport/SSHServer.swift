@@ -80,7 +80,7 @@ public final class SSHServer: Sendable {
     /// It cannot choose a port itself, and another process may be faster to take a free one.
     private static func start(_ command: [String], log: String) async throws -> (pid: pid_t, port: Int) {
         for _ in 0..<20 {
-            let port = freePort()
+            let port = try LoopbackSocket.freePort()
             // "exec", so that the pid is sshd's.
             let words = ["/bin/sh", "-c", "exec \"$@\" >\"$0\" 2>&1 </dev/null", log] + command
             let pid = try DaemonProcess.spawn(
@@ -94,23 +94,6 @@ public final class SSHServer: Sendable {
             guard ProcFS.text(log).contains("Address already in use") else { break }
         }
         throw DeadlineExceeded(what: "sshd: \(ProcFS.text(log))")
-    }
-
-    /// A port of 127.0.0.1 that was free a moment ago.
-    static func freePort() -> Int {
-        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        defer { close(descriptor) }
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
-        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        withUnsafeMutablePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                _ = bind(descriptor, $0, length)
-                _ = getsockname(descriptor, $0, &length)
-            }
-        }
-        return Int(UInt16(bigEndian: address.sin_port))
     }
 
     private static func killChildren(of parent: pid_t, named isWanted: (String) -> Bool = { _ in true }) {

@@ -174,7 +174,7 @@ import Testing
         while true {
             triesLeft -= 1
             do {
-                let port = try freePort()
+                let port = try LoopbackSocket.freePort()
                 let xvnc = try Xvnc(arguments: ["-rfbport=\(port)", "-rfbunixpath="])
                 let endpoint = RFBEndpoint.tcp(host: "localhost", port: port)
                 return (xvnc, try await RFBDriver.connect(to: endpoint))
@@ -183,22 +183,6 @@ import Testing
                 if triesLeft == 0 { throw error }
             }
         }
-    }
-
-    private static func freePort() throws -> Int {
-        let descriptor = socket(AF_INET, CInt(SOCK_STREAM.rawValue), 0)
-        defer { close(descriptor) }
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
-        var size = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let rc = withUnsafeMutablePointer(to: &address) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                bind(descriptor, $0, size) == 0 ? getsockname(descriptor, $0, &size) : -1
-            }
-        }
-        guard rc == 0 else { throw DeadlineExceeded(what: "a free port") }
-        return Int(UInt16(bigEndian: address.sin_port))
     }
 
     /// Nothing stays behind a connection, whether it is closed, forgotten or refused.

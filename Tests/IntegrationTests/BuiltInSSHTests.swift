@@ -209,26 +209,14 @@ import Testing
             ("HTTP/1.1 400 Bad Request\r\n\r\n", "does not answer as an ssh server"),
             ("220 mail\r\n", "does not answer as an ssh server"), ("", "does not answer"),
         ] {
-            let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-            defer { close(listener) }
-            var address = sockaddr_in()
-            address.sin_family = sa_family_t(AF_INET)
-            address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
-            var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-            withUnsafeMutablePointer(to: &address) {
-                $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                    _ = bind(listener, $0, length)
-                    _ = listen(listener, 1)
-                    _ = getsockname(listener, $0, &length)
-                }
-            }
+            let listener = try LoopbackSocket(backlog: 1)
             let answerer = Task(executorPreference: BlockingExecutor.shared) {
-                let connection = accept(listener, nil, nil)
+                let connection = listener.accepted()
                 _ = Array(says.utf8).withUnsafeBytes { write(connection, $0.baseAddress, $0.count) }
                 if !says.isEmpty { close(connection) }
                 return connection
             }
-            let result = try world.ssh(["-p", "\(UInt16(bigEndian: address.sin_port))", "-o", "ConnectTimeout=1"])
+            let result = try world.ssh(["-p", "\(listener.port)", "-o", "ConnectTimeout=1"])
             let connection = await answerer.value
             if says.isEmpty { close(connection) }
             #expect(result.isClearRefusal && result.errors.contains(expected), "\(result.errors)")

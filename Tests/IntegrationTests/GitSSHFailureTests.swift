@@ -72,7 +72,7 @@ import Testing
         let world = try await GitSSHWorld(authorized: [own])
         try world.settings(["IdentityFile \(own.path)"])
         // Takes connections and never answers.
-        let silent = try SilentServer()
+        let silent = try LoopbackSocket(backlog: 16)
         let start = ContinuousClock.now
         let result = try world.gitssh(
             world.target + ["true"], environment: ["CODER_AGENT_URL": "http://127.0.0.1:\(silent.port)"])
@@ -81,6 +81,7 @@ import Testing
             result.code == 0 && took > .seconds(9) && took < .seconds(20), "\(took) \(result.code) \(result.errors)")
         #expect(result.errors.contains("gave no answer within 10 s; check CODER_AGENT_URL"), "\(result.errors)")
         #expect(result.errors.contains("going on with this machine's keys"))
+        withExtendedLifetime(silent) {}
         #expect(world.server.log.contains(own.fingerprint))
         await world.stop()
     }
@@ -141,29 +142,4 @@ import Testing
         #expect(world.keyRequests == 0)
         await world.stop()
     }
-}
-
-/// A listener that accepts and says nothing.
-private final class SilentServer {
-    let port: Int
-    private let descriptor: CInt
-
-    init() throws {
-        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        self.descriptor = descriptor
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
-        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        withUnsafeMutablePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                _ = bind(descriptor, $0, length)
-                _ = getsockname(descriptor, $0, &length)
-            }
-        }
-        listen(descriptor, 16)
-        port = Int(UInt16(bigEndian: address.sin_port))
-    }
-
-    deinit { close(descriptor) }
 }

@@ -56,7 +56,7 @@ import Testing
         let steps = try Self.steps()
         try #require(steps.count >= 12)
         let home = try TemporaryDirectory()
-        let port = try #require(freePort())
+        let port = try LoopbackSocket.freePort()
         let environment = ["HOME": home.path, "XDG_STATE_HOME": "", "XDG_RUNTIME_DIR": "", "TMPDIR": home.path]
         let output = "\(home.path)/dev.out"
         let line = "exec \(DaemonProcess.binary) dev --http-address 127.0.0.1:\(port) > \(output) 2>&1"
@@ -102,21 +102,6 @@ import Testing
         var variables = ProcessInfo.processInfo.environment.filter { !$0.key.hasPrefix("CODER_") }
         variables.merge(changes) { _, new in new }
         return variables.filter { !$0.value.isEmpty }
-    }
-
-    private func freePort() -> Int? {
-        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-        defer { close(descriptor) }
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
-        var size = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let bound = withUnsafeMutablePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                bind(descriptor, $0, size) == 0 && getsockname(descriptor, $0, &size) == 0
-            }
-        }
-        return bound ? Int(UInt16(bigEndian: address.sin_port)) : nil
     }
 }
 
