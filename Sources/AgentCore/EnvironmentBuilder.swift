@@ -65,6 +65,12 @@ public final class EnvironmentBuilder: Sendable {
     public func build(request: [String: String] = [:], chat: ChatIdentity? = nil) -> [String: String] {
         var result = workspace()
         result.merge(request) { _, new in new }
+        // Of our own command; git finds out itself what another one is.
+        if let agent, result["GIT_SSH_COMMAND"] != agent.gitSSHCommand, request["GIT_SSH_VARIANT"] == nil,
+            base["GIT_SSH_VARIANT"] == nil, result["GIT_SSH_VARIANT"] == "ssh"
+        {
+            result["GIT_SSH_VARIANT"] = nil
+        }
         if let chat { result[Self.chatVariable] = chat.id.lowercased }
         return result
     }

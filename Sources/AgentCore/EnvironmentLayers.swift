@@ -20,6 +20,9 @@ public struct AgentLayer: Sendable {
         self.scriptBinDirectory = scriptBinDirectory
     }
 
+    /// `GIT_SSH_COMMAND`.
+    var gitSSHCommand: String { "\(Self.shellWord(executable)) gitssh --" }
+
     /// The lowest layer (spec: control plane, Environment of every spawned command).
     func variables(_ manifest: ManifestLayer) -> [String: String] {
         var result = [
@@ -29,7 +32,7 @@ public struct AgentLayer: Sendable {
             "CODER_WORKSPACE_OWNER_NAME": manifest.ownerName,
             "CODER_WORKSPACE_ID": manifest.workspaceID,
             "CODER_AGENT_URL": url,
-            "GIT_SSH_COMMAND": "\(Self.shellWord(executable)) gitssh --",
+            "GIT_SSH_COMMAND": gitSSHCommand,
             // Or git would run it twice: the first time to learn what it takes.
             "GIT_SSH_VARIANT": "ssh",
         ]

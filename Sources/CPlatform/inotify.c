@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -72,4 +73,15 @@ void wa_limit_memory(uint64_t address_space, uint64_t data) {
     setrlimit(RLIMIT_DATA, &limit);
     limit.rlim_cur = limit.rlim_max = 0;
     setrlimit(RLIMIT_CORE, &limit);
+}
+
+void wa_forbid_core_dumps(void) {
+    const struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+}
+
+void wa_hide_memory(void) {
+    wa_forbid_core_dumps();
+    // A pattern that pipes dumps to a program ignores the limit.
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }

@@ -6,6 +6,8 @@ import Glibc
 /// An ssh client for git where there is no other: libssh2's, with OpenSSH's rules for host keys and the part of its
 /// options that git uses.
 package enum BuiltInSSH {
+    /// Bytes of memory that it may take for data, some ten times what it needs. At the limit it ends.
+    private static let memory: UInt64 = 512 << 20
     /// The exit code for whatever keeps the command from running to its end.
     static let failure: Int32 = 255
 
@@ -16,6 +18,9 @@ package enum BuiltInSSH {
     /// - Returns: the exit code: the remote program's, or 255 with one or more lines on stderr that say what failed.
     package static func run(_ arguments: [String], key: GitKey?, environment: [String: String]) -> Int32 {
         wa_ignore_sigpipe()
+        wa_hide_memory()
+        // libssh2 keeps what a server sends without being asked.
+        wa_limit_memory(UInt64.max, Self.memory)
         // Or the connection would get the number of one that is closed.
         for descriptor in CInt(0)...2 where fcntl(descriptor, F_GETFD) < 0 { _ = wa_open("/dev/null", O_RDWR, 0) }
         var messages = BuiltInSSHMessages()

@@ -100,7 +100,10 @@ struct BuiltInSSHKeys {
         let text: String
         do {
             let (bytes, isOpenToOthers) = try OwnFile.readNamed(path, limit: Self.limit)
-            guard !isOpenToOthers else {
+            // As ssh has it: of another owner's file, such as a mounted secret, the mode is not the user's affair.
+            var info = stat()
+            let isOwn = stat(path, &info) == 0 && info.st_uid == geteuid()
+            guard !isOwn || !isOpenToOthers else {
                 notes.append("the key \(path) was not tried: other users may read it; run chmod 600 \(path)")
                 return
             }

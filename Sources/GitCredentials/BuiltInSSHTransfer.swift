@@ -38,10 +38,13 @@ struct BuiltInSSHTransfer {
     /// Returns once the server has closed the channel and all of its output is written.
     mutating func run() throws(BuiltInSSHFailure) {
         while true {
+            let wasAtEnd = session.isAtEnd
             let isSendingEnd = try send()
             for index in outputs.indices { try receive(index) }
             if try isClosed() { return }
-            guard !session.isAtEnd || outputs.contains(where: { !$0.pending.isEmpty }) else { throw session.ended() }
+            // What came with the end may be of the stream that was read first.
+            guard session.isAtEnd == wasAtEnd else { continue }
+            guard !wasAtEnd || outputs.contains(where: { !$0.pending.isEmpty }) else { throw session.ended() }
             try wait(isSendingEnd: isSendingEnd)
         }
     }

@@ -2,11 +2,25 @@ import AgentCore
 import CPlatform
 import Glibc
 
-/// Programs that a command of ours runs, on the calling thread.
+/// Arguments as this process got them; they need not be UTF-8.
+package struct RawArguments {
+    fileprivate let pointers: [UnsafeMutablePointer<CChar>]
+
+    /// The last ones of this process.
+    package init(last count: Int) {
+        let all = (0..<Int(CommandLine.argc)).compactMap { CommandLine.unsafeArgv[$0] }
+        pointers = all.suffix(count)
+    }
+
+    /// None.
+    init() { pointers = [] }
+}
+
+/// Programs that a command of ours runs, on the calling thread, in its environment.
 enum ForegroundProgram {
     /// Bytes of what a program wrote last on stderr that are kept.
     static let tailBytes = 4_096
-    /// Bytes of output that ``output(of:_:environment:)`` takes; a program that writes more counts as failed.
+    /// Bytes of output that ``output(of:_:_:)`` takes; a program that writes more counts as failed.
     static let outputBytes = 1 << 20
 
     /// How a program ended.
@@ -19,15 +33,14 @@ enum ForegroundProgram {
 
     /// Runs a program in our place: terminal, stdin, stdout and signals are its own. What it writes on stderr goes to
     /// ours as it comes.
-    static func run(
-        _ path: String, _ arguments: [String], environment: [String: String]
-    ) throws(CoreError) -> Outcome {
+    /// - Parameters:
+    ///   - own: arguments of ours, in front of the others.
+    ///   - given: passed on as they came.
+    static func run(_ path: String, _ own: [String], _ given: RawArguments) throws(CoreError) -> Outcome {
         let ends = try makePipe()
         let errors = OwnedDescriptor(ends.read)
         var pid: pid_t = -EINVAL
-        withCStrings([path] + arguments) { argv in
-            withCStrings(variables(environment)) { pid = wa_start_foreground(path, argv, $0, ends.write) }
-        }
+        withArguments([path] + own, given) { pid = wa_start_foreground(path, $0, wa_environ(), ends.write) }
         close(ends.write)
         guard pid > 0 else { throw CoreError.system(-pid, "cannot run \(path)") }
         // Not the pipe's end: a connection that ssh leaves in the background may hold it.
@@ -64,7 +77,7 @@ enum ForegroundProgram {
     }
 
     /// What a program prints; nil when it cannot be run or fails. It reads nothing, and its errors are not shown.
-    static func output(of path: String, _ arguments: [String], environment: [String: String]) -> String? {
+    static func output(of path: String, _ own: [String], _ given: RawArguments = RawArguments()) -> String? {
         guard let ends = try? makePipe() else { return nil }
         let output = OwnedDescriptor(ends.read)
         var actions = posix_spawn_file_actions_t()
@@ -75,9 +88,7 @@ enum ForegroundProgram {
         posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0)
         var pid: pid_t = 0
         var failure = EINVAL
-        withCStrings([path] + arguments) { argv in
-            withCStrings(variables(environment)) { failure = posix_spawn(&pid, path, &actions, nil, argv, $0) }
-        }
+        withArguments([path] + own, given) { failure = posix_spawn(&pid, path, &actions, nil, $0, wa_environ()) }
         close(ends.write)
         guard failure == 0 else { return nil }
         var text: [UInt8] = []
@@ -96,7 +107,12 @@ enum ForegroundProgram {
         return status == 0 && !isTooLong ? String(decoding: text, as: UTF8.self) : nil
     }
 
-    private static func variables(_ environment: [String: String]) -> [String] {
-        environment.map { "\($0.key)=\($0.value)" }
+    private static func withArguments(
+        _ own: [String], _ given: RawArguments, _ body: (UnsafePointer<UnsafeMutablePointer<CChar>?>) -> Void
+    ) {
+        let copies = own.map { strdup($0) }
+        defer { for copy in copies { free(copy) } }
+        let all = copies + given.pointers.map { Optional($0) } + [nil]
+        all.withUnsafeBufferPointer { if let base = $0.baseAddress { body(base) } }
     }
 }

@@ -22,12 +22,13 @@ package struct GitLoginQuestion: Sendable {
 
 /// The control plane's answer: what to log in with, or where the user is to log in first.
 package struct GitLogin: Sendable {
-    package var username: String
+    /// Some hosts take the token here.
+    package var username: Secret<String>
     package var password: Secret<String>
     /// An address for the user's browser; nil when there is a login.
     package var page: String?
 
-    package init(username: String, password: Secret<String>, page: String? = nil) {
+    package init(username: Secret<String>, password: Secret<String>, page: String? = nil) {
         self.username = username
         self.password = password
         self.page = page

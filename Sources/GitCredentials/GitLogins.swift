@@ -59,7 +59,7 @@ package final class GitLogins: GitLoginSource {
         let kept: Kept? = state.withLock { state in
             // A user who was given in the URL has a password of their own.
             guard let kept = state.kept[key],
-                user.map({ $0.utf8.elementsEqual(kept.login.username.utf8) }) ?? true
+                user.map({ $0.utf8.elementsEqual(kept.login.username.reveal().utf8) }) ?? true
             else { return nil }
             state.kept[key] = nil
             return kept

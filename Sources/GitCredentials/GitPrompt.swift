@@ -1,38 +1,35 @@
+import AgentCore
+
 /// One of the two questions that git asks a GIT_ASKPASS program.
 ///
 /// Git builds them as `WHAT for 'PROTOCOL://[USER@]HOST[:PORT][/PATH]': ` (git's credential_describe), never translated;
 /// the path stands there only with credential.useHttpPath, the user name percent-encoded, or raw in older versions.
+/// git-lfs asks `WHAT for "URL"`.
 package struct GitPrompt: Sendable, Equatable {
     package enum Field: Sendable { case username, password }
 
     package var field: Field
     /// `https://host:8443/path`, without a user.
     package var url: String
-    /// The user that the login is for; nil where the question names none.
+    /// The user that the login is for; nil where the question names none. May be a token.
     package var user: String?
 
-    /// Why a text is not answered.
+    /// Why a text is not answered. The message quotes no user.
     package struct Refusal: Error, Sendable, Equatable {
         package var message: String
     }
 
     private static let questions: [(start: String, field: Field)] = [
-        ("Username for '", .username), ("Password for '", .password),
+        ("Username for ", .username), ("Password for ", .password),
     ]
 
     /// Whether a text has the form of a question of git's, so that the program is meant as GIT_ASKPASS.
     package static func isPrompt(_ text: String) -> Bool {
-        questions.contains { text.utf8.starts(with: $0.start.utf8) } || bare(text) != nil
+        questions.contains { text.utf8.starts(with: $0.start.utf8) } || isBare(text)
     }
 
     /// Git asks so when it knows nothing of what it wants to reach.
-    private static func bare(_ text: String) -> Field? {
-        switch text {
-        case "Username: ": .username
-        case "Password: ": .password
-        default: nil
-        }
-    }
+    private static func isBare(_ text: String) -> Bool { ["Username: ", "Password: "].contains(text) }
 
     package init(field: Field, url: String, user: String?) {
         self.field = field
@@ -43,42 +40,56 @@ package struct GitPrompt: Sendable, Equatable {
     /// - Throws: ``Refusal`` for a text that is no such question, and for one whose host cannot be told for sure: a
     ///   URL can carry a user name such as `github.com/x`, and a login for github.com must not reach another host.
     package init(_ text: String) throws(Refusal) {
-        guard Self.bare(text) == nil else {
+        guard !Self.isBare(text) else {
             throw Refusal(message: "git does not say which host it wants to reach")
         }
-        guard let (start, field) = Self.questions.first(where: { text.utf8.starts(with: $0.start.utf8) }),
-            let end = text.utf8.lastIndex(of: UInt8(ascii: "'")), end > text.utf8.startIndex
-        else { throw Refusal(message: "\"\(text)\" is no question of git's for a user name or password") }
-        let begin = text.utf8.index(text.utf8.startIndex, offsetBy: start.utf8.count)
-        guard begin <= end, let rest = String(text.utf8[begin..<end]), let separator = rest.firstRange(of: "://")
-        else {
-            throw Refusal(message: "\"\(text)\" names no URL")
+        guard let (start, field) = Self.questions.first(where: { text.utf8.starts(with: $0.start.utf8) }) else {
+            throw Refusal(message: "\"\(text)\" is no question of git's for a user name or password")
         }
-        let scheme = rest[..<separator.lowerBound]
+        guard let address = Self.unquoted(text.utf8.dropFirst(start.utf8.count)),
+            let separator = address.firstRange(of: "://")
+        else { throw Refusal(message: "git's question has no URL") }
+        let scheme = address[..<separator.lowerBound]
         guard scheme.utf8.elementsEqual("https".utf8) || scheme.utf8.elementsEqual("http".utf8) else {
             throw Refusal(message: "the control plane has logins for http and https, not for \(scheme)")
         }
-        let address = rest[separator.upperBound...].utf8
-        let slash = address.firstIndex(of: UInt8(ascii: "/")) ?? address.endIndex
-        var host = address[..<slash]
-        let path = address[slash...]
+        guard address.unicodeScalars.allSatisfy(\.isHarmless) else {
+            throw Refusal(message: "the URL in git's question has control characters")
+        }
+        let rest = address[separator.upperBound...].utf8
+        let slash = rest.firstIndex(of: UInt8(ascii: "/")) ?? rest.endIndex
+        var host = rest[..<slash]
+        let path = rest[slash...]
         guard !path.contains(UInt8(ascii: "@")) else {
             throw Refusal(
-                message: "cannot tell the host in \"\(rest)\": an @ stands behind a /; "
-                    + "turn credential.useHttpPath off, or give the user name without a /")
+                message: "cannot tell the host in git's question: an @ stands behind a /; turn credential.useHttpPath "
+                    + "off, or give the user name without a /")
         }
-        user = nil
         if let at = host.lastIndex(of: UInt8(ascii: "@")) {
             // The first question is asked only while no user is known.
-            guard field == .password else { throw Refusal(message: "cannot tell the host in \"\(rest)\"") }
+            guard field == .password else {
+                throw Refusal(message: "cannot tell the host in git's question: it names a user and asks for one")
+            }
             user = Self.unescaped(host[..<at])
             host = host[host.index(after: at)...]
         }
-        guard !host.isEmpty, host.allSatisfy(Self.isHostByte) else {
-            throw Refusal(message: "\"\(rest)\" names no host")
+        guard !host.isEmpty, Substring(host).unicodeScalars.allSatisfy(Self.isOfHost) else {
+            throw Refusal(message: "the URL in git's question has no host, or one with characters that no host has")
         }
         self.field = field
         url = "\(scheme)://\(Substring(host))\(Substring(path))"
+    }
+
+    /// The text without `: ` at its end and quotes around it.
+    private static func unquoted(_ text: Substring.UTF8View) -> String? {
+        var rest = text
+        if rest.last == UInt8(ascii: " ") { rest = rest.dropLast() }
+        if rest.last == UInt8(ascii: ":") { rest = rest.dropLast() }
+        if let quote = rest.first, quote == UInt8(ascii: "'") || quote == UInt8(ascii: "\"") {
+            guard rest.count > 1, rest.last == quote else { return nil }
+            rest = rest.dropFirst().dropLast()
+        }
+        return String(rest)
     }
 
     /// Without percent-encoding; as it stands where a % has not two hexadecimal digits behind it.
@@ -99,14 +110,13 @@ package struct GitPrompt: Sendable, Equatable {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// Of a name, an address or a port. Anything else (`?`, `#`, `\`) is read in other ways by other programs.
-    private static func isHostByte(_ byte: UInt8) -> Bool {
-        switch byte {
-        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: "_"),
-            UInt8(ascii: ":"), UInt8(ascii: "["), UInt8(ascii: "]"), 0x80...:
-            true
-        default: false
+    /// Whether it can stand in a name, an address or a port. Anything else (`?`, `#`, `\`) is read in other ways by other
+    /// programs.
+    private static func isOfHost(_ scalar: Unicode.Scalar) -> Bool {
+        if scalar.isASCII {
+            return ".-_:[]".unicodeScalars.contains(scalar) || Character(scalar).isLetter || Character(scalar).isNumber
         }
+        return scalar.properties.isAlphabetic || scalar.properties.numericType != nil
+            || [.nonspacingMark, .spacingMark].contains(scalar.properties.generalCategory)
     }
 }

@@ -7,13 +7,14 @@ package struct GitWorkTree: Sendable {
     /// The URL of the remote `origin`, without a login; nil when it has none.
     package var remoteOrigin: String?
 
-    /// Asks git, which is told by the environment where it works.
+    /// Asks git, which is told by this process's environment where it works.
+    /// - Parameter environment: its PATH is searched.
     /// - Returns: nil when there is no git on PATH.
     package init?(environment: [String: String]) {
         let path = environment["PATH"] ?? EnvironmentBuilder.defaultPath
         guard let git = findExecutable("git", in: path.split(separator: ":").map(String.init)) else { return nil }
         func ask(_ arguments: String...) -> String? {
-            let text = ForegroundProgram.output(of: git, arguments, environment: environment)
+            let text = ForegroundProgram.output(of: git, arguments)
             return text?.split(separator: "\n").first.map(String.init)
         }
         branch = ask("rev-parse", "--abbrev-ref", "HEAD").flatMap { $0 == "HEAD" ? nil : $0 }

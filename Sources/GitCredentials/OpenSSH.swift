@@ -5,34 +5,37 @@ import Glibc
 /// OpenSSH's client as git's ssh, with the control plane's key behind the user's own.
 package struct OpenSSH {
     private let program: String
-    private let environment: [String: String]
 
-    /// - Parameter environment: of the client; its PATH is searched.
+    /// - Parameter environment: its PATH is searched.
     /// - Returns: nil when there is no `ssh`.
     package init?(environment: [String: String]) {
         let path = environment["PATH"] ?? EnvironmentBuilder.defaultPath
         guard let program = findExecutable("ssh", in: path.split(separator: ":").map(String.init)) else { return nil }
-        (self.program, self.environment) = (program, environment)
+        self.program = program
     }
 
     /// Runs ssh with the arguments as they came, on this process's stdin, stdout and stderr.
     /// - Parameter key: tried after the identities that ssh has without us; nil for none.
     /// - Returns: ssh's exit code.
-    package func run(_ arguments: [String], key: GitKey?) throws(CoreError) -> Int32 {
+    package func run(_ arguments: RawArguments, key: GitKey?) throws(CoreError) -> Int32 {
         guard let key else {
-            return try ForegroundProgram.run(program, arguments, environment: environment).code
+            return try ForegroundProgram.run(program, [], arguments).code
         }
         return try run(arguments, key, KeyInMemory.holding(key))
     }
 
-    private func run(_ arguments: [String], _ key: GitKey, _ file: borrowing KeyInMemory) throws(CoreError) -> Int32 {
-        let target = SSHTarget(
-            ForegroundProgram.output(of: program, ["-G"] + arguments, environment: environment) ?? "")
-        let identities = target.identities + [file.path]
-        let first = try ForegroundProgram.run(
-            program, identities.flatMap(Self.identityOption) + arguments, environment: environment)
+    private func run(_ arguments: RawArguments, _ key: GitKey, _ file: borrowing KeyInMemory) throws(CoreError) -> Int32
+    {
+        guard let settings = ForegroundProgram.output(of: program, ["-G"], arguments) else {
+            // It will say what is wrong with its arguments or settings.
+            return try ForegroundProgram.run(program, [], arguments).code
+        }
+        let target = SSHTarget(settings)
+        // Or ssh would hand our key to the user's agent, which keeps it and may be on another machine.
+        let own = ["-o", "AddKeysToAgent=no"] + (target.identities + [file.path]).flatMap(Self.identityOption)
+        let first = try ForegroundProgram.run(program, own, arguments)
         guard first.code == 255 else { return first.code }
-        guard first.errors.contains("Too many authentication failures") else {
+        guard target.tookNoMoreKeys(first.errors) else {
             advise(first, key, target)
             return first.code
         }
@@ -40,7 +43,7 @@ package struct OpenSSH {
         // from stdin yet, since no session began.
         SSHMessage.write("the server took no more keys before the control plane's had its turn; trying with that alone")
         let alone = ["-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none"] + Self.identityOption(file.path)
-        let second = try ForegroundProgram.run(program, alone + arguments, environment: environment)
+        let second = try ForegroundProgram.run(program, alone, arguments)
         advise(second, key, target)
         return second.code
     }
@@ -49,47 +52,10 @@ package struct OpenSSH {
     private static func identityOption(_ file: String) -> [String] { ["-o", "IdentityFile=\"\(file)\""] }
 
     private func advise(_ outcome: ForegroundProgram.Outcome, _ key: GitKey, _ target: SSHTarget) {
-        guard outcome.code == 255, outcome.errors.contains("Permission denied (") else { return }
+        guard outcome.code == 255, target.refusedAllKeys(outcome.errors) else { return }
         for line in KeyAdvice.lines(publicKey: key.publicKey, user: target.user, host: target.host) {
             SSHMessage.write(line)
         }
-    }
-}
-
-/// Lines of ours on stderr, among ssh's.
-enum SSHMessage {
-    static func write(_ line: String) { fputs("workspace-agent: \(line)\n", wa_stderr()) }
-}
-
-/// What `ssh -G` says of a connection.
-struct SSHTarget: Equatable {
-    var user: String?
-    var host: String?
-    /// The identity files that exist, in the order in which ssh tries them. Naming one on the command line drops those
-    /// that ssh has by default, so all are to be named.
-    var identities: [String] = []
-
-    /// - Parameter home: what `~` stands for; ssh takes the account's directory, not HOME.
-    init(_ settings: String, home: String = Self.accountHome(), exists: (String) -> Bool = { access($0, F_OK) == 0 }) {
-        for line in settings.split(separator: "\n") {
-            let parts = line.split(separator: " ", maxSplits: 1)
-            guard parts.count == 2 else { continue }
-            let value = String(parts[1])
-            switch parts[0] {
-            case "user": user = value
-            case "hostname": host = value
-            case "identityfile":
-                // ssh complains of a file that was named and is missing. It adds those with % and such by itself.
-                let path = value.hasPrefix("~/") ? home + value.dropFirst(1) : value
-                if !value.contains("\""), exists(path) { identities.append(value) }
-            default: break
-            }
-        }
-    }
-
-    static func accountHome() -> String {
-        guard let account = getpwuid(getuid()), let home = account.pointee.pw_dir else { return "" }
-        return String(cString: home)
     }
 }
 

@@ -22,6 +22,16 @@ import Testing
                 scriptBinDirectory: bin), logger: logger)
     }
 
+    @Test func theKindOfSSHIsOfOurCommandAlone() {
+        let agent = AgentLayer(url: "https://c.example", token: { nil }, executable: "/opt/agent")
+        let builder = EnvironmentBuilder(base: [:], agent: agent)
+        builder.update(ManifestLayer())
+        #expect(builder.build()["GIT_SSH_VARIANT"] == "ssh")
+        #expect(builder.build(request: ["GIT_SSH_COMMAND": "plink"])["GIT_SSH_VARIANT"] == nil)
+        let both = ["GIT_SSH_COMMAND": "mine", "GIT_SSH_VARIANT": "ssh"]
+        #expect(builder.build(request: both)["GIT_SSH_VARIANT"] == "ssh")
+    }
+
     @Test func standaloneLayersInOrder() throws {
         let builder = EnvironmentBuilder(base: [
             "A": "base", "B": "base", "CODER_CHAT_ID": "stale", "CODER_PROC_PRIO_MGMT": "1",

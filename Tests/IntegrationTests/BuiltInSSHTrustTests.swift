@@ -165,6 +165,24 @@ import Testing
         await world.stop()
     }
 
+    /// As a secret that is mounted into a container.
+    @Test(.enabled(if: geteuid() == 0, "needs another user"))
+    func aKeyOfRootThatAllMayReadIsTaken() async throws {
+        let keys = try TemporaryDirectory()
+        let mounted = try SSHKeyPair.make(type: "ed25519", in: keys.path)
+        let world = try await GitWorld(key: nil, authorized: [mounted.publicKey])
+        for path in [keys.path, world.directory.path, world.home, "\(world.home)/.ssh"] { chmod(path, 0o755) }
+        for path in [mounted.path, world.knownHosts] { chmod(path, 0o444) }
+        let result = try CommandResult.of(
+            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+                + world.line(world.sshLine(["-i", mounted.path], "echo done")))
+        #expect(result.code == 0 && result.output == "done\n", "\(result.errors)")
+        chmod(mounted.path, 0o644)
+        let own = try world.ssh(["-i", mounted.path])
+        #expect(own.isClearRefusal && own.errors.contains("run chmod 600"))
+        await world.stop()
+    }
+
     @Test func theUsersOwnKeyComesFirst() async throws {
         let directory = try TemporaryDirectory()
         let keys = try ["ed25519", "ecdsa-256", "ed25519"].map { try SSHKeyPair.make(type: $0, in: directory.path) }

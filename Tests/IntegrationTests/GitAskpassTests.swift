@@ -147,6 +147,13 @@ import Testing
         await world.stop()
     }
 
+    @Test func anAddressThatWouldWriteOnTheTerminalIsNotShown() async throws {
+        let world = try await World(.init(accessToken: "", url: "https://x/\u{1b}]0;title\u{7}"), daemon: false)
+        let failed = try world.git("clone", "-q", world.server.url("repo.git"), world.clone)
+        #expect(failed.code == 128 && failed.errors.contains("none of the web") && !failed.errors.contains("\u{1b}"))
+        await world.stop()
+    }
+
     @Test func endingGitEndsTheWait() async throws {
         let world = try await World(Self.notYet)
         let pid = try DaemonProcess.spawn(

@@ -27,6 +27,55 @@ import Testing
         await world.stop()
     }
 
+    /// A path in Latin-1 is as good as any.
+    @Test func bytesThatAreNoUTF8PassThrough() async throws {
+        let world = try await GitSSHWorld(configuration: ["AcceptEnv LC_*"])
+        let line = world.target.joined(separator: " ")
+        let script = """
+            latin=$(printf 'caf\\351') && export LC_LATIN="$latin" && \
+            '\(DaemonProcess.binary)' gitssh -- -F \(world.config) -o SendEnv=LC_LATIN \(line) \
+            "printf %s '$latin' | od -An -tx1; printf %s \\"\\$LC_LATIN\\" | od -An -tx1"
+            """
+        let result = try CommandResult.of(["bash", "-c", script], environment: world.environment)
+        #expect(result.output == " 63 61 66 e9\n 63 61 66 e9\n", "\(result)")
+        await world.stop()
+    }
+
+    /// Such as that of a jump host's forced command: it has run, and must not run again.
+    @Test func aCommandOfTheServerIsNotBelieved() async throws {
+        let world = try await GitSSHWorld()
+        let said = """
+            Received disconnect from 10.0.0.5 port 22:2: Too many authentication failures
+            Disconnected from 10.0.0.5 port 22
+            """
+        for text in [said, "git@10.0.0.5: Permission denied (publickey)."] {
+            let runs = "\(world.directory.path)/runs"
+            unlink(runs)
+            let result = try world.gitssh(world.target + ["echo run >>\(runs); echo '\(text)' >&2; exit 255"])
+            #expect(result.code == 255 && ProcFS.text(runs) == "run\n")
+            #expect(!result.errors.contains("workspace-agent"), "\(result.errors)")
+        }
+        await world.stop()
+    }
+
+    /// ssh would hand it over, and agents keep keys and may be forwarded from elsewhere.
+    @Test func theKeyStaysOutOfTheUsersAgent() async throws {
+        let world = try await GitSSHWorld()
+        let socket = "\(world.directory.path)/agent"
+        let agent = try DaemonProcess.spawn(
+            ["/bin/sh", "-c", "exec ssh-agent -D -a \(socket) >/dev/null"], ProcessInfo.processInfo.environment)
+        defer {
+            kill(agent, SIGKILL)
+            waitpid(agent, nil, 0)
+        }
+        try await eventually("the agent listens") { access(socket, F_OK) == 0 }
+        try world.settings(["AddKeysToAgent yes", "IdentityAgent \(socket)"])
+        #expect(try world.gitssh(world.target + ["true"]).code == 0)
+        let listed = try CommandResult.of(["ssh-add", "-l"], environment: ["SSH_AUTH_SOCK": socket])
+        #expect(listed.output.contains("no identities"), "\(listed)")
+        await world.stop()
+    }
+
     /// Host keys are ssh's affair: it refuses, and we neither hide that nor try again.
     @Test(arguments: ["unknown", "changed", "revoked"])
     func hostKeysThatSSHRefuses(_ kind: String) async throws {
@@ -127,7 +176,11 @@ import Testing
                 #expect(!ProcFS.text("/proc/\(name)/\(file)").contains(secret), "/proc/\(name)/\(file)")
             }
         }
-        for child in ProcFS.children(of: pid) { kill(child.pid, SIGTERM) }
+        let child = try #require(ProcFS.children(of: pid).first?.pid)
+        let limit = ProcFS.text("/proc/\(child)/limits").split(separator: "\n").first { $0.contains("core file") }
+        #expect(
+            limit?.split(separator: " ").dropFirst(4).prefix(2).elementsEqual(["0", "0"]) == true, "\(limit ?? "")")
+        kill(child, SIGTERM)
         waitpid(pid, nil, 0)
         let writes = ProcFS.text(trace).split(separator: "\n").filter { $0.contains(secret) }
         #expect(writes.count == 1 && writes.allSatisfy { $0.contains("/memfd:git-ssh-key") }, "\(writes)")

@@ -63,6 +63,17 @@ import Testing
         await world.stop()
     }
 
+    @Test func identitiesThatSSHExpandsComeFirst() async throws {
+        let keys = try TemporaryDirectory()
+        let own = try SSHKeyPair.make(type: "ed25519", named: "key-127.0.0.1", in: keys.path)
+        let world = try await GitSSHWorld(authorized: [own])
+        try world.settings(["IdentityFile \(keys.path)/key-%h"])
+        #expect(try world.gitssh(world.target + ["true"]).code == 0)
+        #expect(world.server.log.contains(own.fingerprint))
+        #expect(!world.server.log.contains(world.key.fingerprint))
+        await world.stop()
+    }
+
     @Test func theUsersAgentComesFirst() async throws {
         let keys = try TemporaryDirectory()
         let inAgent = try SSHKeyPair.make(type: "ecdsa", in: keys.path)

@@ -233,6 +233,10 @@ void wa_limit_malloc_arenas(int arenas);
 /// libraries, which the kernel reads from the file (or the page cache) again when they are used.
 void wa_release_memory(void);
 /// Limits address space and private writable memory (bytes) of this process and its children, and
+/// No file gets this process's memory when it dies, nor that of programs which it starts.
+void wa_forbid_core_dumps(void);
+/// Neither a core dump, whatever takes those, nor another process of this user gets at this process's memory.
+void wa_hide_memory(void);
 /// turns core dumps off.
 void wa_limit_memory(uint64_t address_space, uint64_t data);
 

@@ -26,7 +26,7 @@ struct GitAskpassCommand: AsyncParsableCommand {
 
     func run() async throws {
         let parsed: GitPrompt
-        do { parsed = try GitPrompt(prompt) } catch { throw CommandFailure(message: error.message, code: 2) }
+        do { parsed = try GitPrompt(prompt) } catch { throw CommandFailure(message: error.message.harmless, code: 2) }
         let environment = ProcessEnvironment.current
         let place = GitWorkTree(environment: environment)
         var question = GitLoginQuestion(
@@ -36,6 +36,9 @@ struct GitAskpassCommand: AsyncParsableCommand {
         do {
             var login = try await source.login(question)
             if let page = login.page {
+                guard Self.isAddress(page) else {
+                    throw GitLoginFailure(.other, "the address at which the user is to log in is none of the web")
+                }
                 fputs("Log in to let git reach \(parsed.url):\n\n  \(page)\n\n", wa_stderr())
                 guard (environment[Self.chatAgentVariable] ?? "").isEmpty else { throw ExitCode(1) }
                 question.waits = true
@@ -44,11 +47,16 @@ struct GitAskpassCommand: AsyncParsableCommand {
                     throw GitLoginFailure(.other, "the control plane still wants the user to log in")
                 }
             }
-            print(parsed.field == .username ? login.username : login.password.reveal())
+            print((parsed.field == .username ? login.username : login.password).reveal())
         } catch let failure as GitLoginFailure {
             // Git asks elsewhere then: on the terminal, where it has one.
-            throw CommandFailure(message: Self.text(failure, parsed))
+            throw CommandFailure(message: Self.text(failure, parsed).harmless)
         }
+    }
+
+    /// Whether it can be shown on a terminal, to be opened in a browser.
+    private static func isAddress(_ page: String) -> Bool {
+        (page.hasPrefix("https://") || page.hasPrefix("http://")) && page.unicodeScalars.allSatisfy(\.isHarmless)
     }
 
     private static func text(_ failure: GitLoginFailure, _ prompt: GitPrompt) -> String {

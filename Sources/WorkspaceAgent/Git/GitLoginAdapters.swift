@@ -25,7 +25,7 @@ struct ControlPlaneLogins: GitLoginSource {
         request.listen = question.waits
         let answer = try await rest.externalAuth(request)
         return GitLogin(
-            username: answer.username, password: answer.password, page: answer.url.isEmpty ? nil : answer.url)
+            username: Secret(answer.username), password: answer.password, page: answer.url.isEmpty ? nil : answer.url)
     }
 }
 
@@ -49,7 +49,7 @@ struct GitLoginService: GitLoginForwarder {
         do {
             let login = try await logins.login(GitLoginQuestion(request))
             return .with {
-                $0.username = login.username
+                $0.username = login.username.reveal()
                 $0.password = login.password.reveal()
                 $0.loginURL = login.page ?? ""
             }
@@ -87,7 +87,7 @@ struct LocalLogins: GitLoginSource {
             let response = try await client.gitLogin(question.request)
             answer = .success(
                 GitLogin(
-                    username: response.username, password: Secret(response.password),
+                    username: Secret(response.username), password: Secret(response.password),
                     page: response.loginURL.isEmpty ? nil : response.loginURL))
         } catch let error as DRPCError where error.isUnknownRPC {
             answer = .success(nil)

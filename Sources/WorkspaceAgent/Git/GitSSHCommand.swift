@@ -29,6 +29,8 @@ struct GitSSHCommand: AsyncParsableCommand {
         if let first = arguments.first, ["--help", "-h"].contains(first) { throw CleanExit.helpRequest(Self.self) }
         if arguments.first == "--" { arguments.removeFirst() }
         let environment = ProcessEnvironment.current
+        // The key is about to be in this memory.
+        wa_forbid_core_dumps()
         // Which ssh this is, and what it would do, are asked without connecting.
         let connects = !["-V", "-G"].contains(arguments.first)
         let key = connects ? await key() : nil
@@ -36,7 +38,7 @@ struct GitSSHCommand: AsyncParsableCommand {
             throw ExitCode(BuiltInSSH.run(arguments, key: key, environment: environment))
         }
         do {
-            throw ExitCode(try ssh.run(arguments, key: key))
+            throw ExitCode(try ssh.run(RawArguments(last: arguments.count), key: key))
         } catch let error as CoreError {
             throw CommandFailure(message: "\(error)", code: 255)
         }

@@ -30,7 +30,7 @@ enum TextTable {
             case 0x20..<0x7F, 0xA0..<0x200B: out.append(scalar)
             case 0x0A, 0x09: out.append(" ")
             case 0..<0x20: out.append(Unicode.Scalar(0x2400 + scalar.value) ?? "\u{FFFD}")
-            default: out.append(scalar.properties.generalCategory.isHarmless ? scalar : "\u{FFFD}")
+            default: out.append(scalar.isHarmless ? scalar : "\u{FFFD}")
             }
         }
         return String(out)
@@ -60,14 +60,5 @@ enum TextTable {
         if scalar.isASCII { return 1 }
         if [.nonspacingMark, .enclosingMark].contains(scalar.properties.generalCategory) { return 0 }
         return scalar.properties.isEmojiPresentation || wide.contains { $0.contains(scalar.value) } ? 2 : 1
-    }
-}
-
-extension Unicode.GeneralCategory {
-    fileprivate var isHarmless: Bool {
-        switch self {
-        case .control, .format, .surrogate, .privateUse, .unassigned, .lineSeparator, .paragraphSeparator: false
-        default: true
-        }
     }
 }
