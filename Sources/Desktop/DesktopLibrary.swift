@@ -44,3 +44,18 @@ extension [CChar] {
     /// The text of a buffer that a C function has filled, up to its NUL.
     var text: String { String(decoding: prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self) }
 }
+
+/// The libraries of the desktop on this machine.
+package enum DesktopLibraries {
+    /// The Debian packages of those that cannot be loaded. Loads the others for the life of the process.
+    package static var missingPackages: [String] {
+        DesktopLibrary.allCases.compactMap { library in
+            do {
+                try library.load()
+                return nil
+            } catch {
+                return library.package
+            }
+        }
+    }
+}

@@ -14,7 +14,7 @@ package struct GitWorkTree: Sendable {
         let path = environment["PATH"] ?? EnvironmentBuilder.defaultPath
         guard let git = findExecutable("git", in: path.split(separator: ":").map(String.init)) else { return nil }
         func ask(_ arguments: String...) -> String? {
-            let text = ForegroundProgram.output(of: git, arguments)
+            let text = CapturedProgram.output(of: git, arguments)
             return text?.split(separator: "\n").first.map(String.init)
         }
         branch = ask("rev-parse", "--abbrev-ref", "HEAD").flatMap { $0 == "HEAD" ? nil : $0 }

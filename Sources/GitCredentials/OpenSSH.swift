@@ -4,7 +4,7 @@ import Glibc
 
 /// OpenSSH's client as git's ssh, with the control plane's key behind the user's own.
 package struct OpenSSH {
-    private let program: String
+    let program: String
 
     /// - Parameter environment: its PATH is searched.
     /// - Returns: nil when there is no `ssh`.
@@ -26,7 +26,7 @@ package struct OpenSSH {
 
     private func run(_ arguments: RawArguments, _ key: GitKey, _ file: borrowing KeyInMemory) throws(CoreError) -> Int32
     {
-        guard let settings = ForegroundProgram.output(of: program, ["-G"], arguments) else {
+        guard let settings = CapturedProgram.output(of: program, ["-G"], arguments) else {
             // It will say what is wrong with its arguments or settings.
             return try ForegroundProgram.run(program, [], arguments).code
         }

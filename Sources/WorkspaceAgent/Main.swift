@@ -18,7 +18,7 @@ struct WorkspaceAgent: ParsableCommand {
         version: "workspace-agent \(BuildInfo.version)",
         subcommands: [
             AgentCommand.self, DevCommand.self, ExpCommand.self, SyncCommand.self, ProcCommand.self, FileCommand.self,
-            GitSSHCommand.self, GitAskpassCommand.self, GitCommands.self, DesktopCommand.self,
+            GitSSHCommand.self, GitAskpassCommand.self, GitCommands.self, DesktopCommand.self, DoctorCommand.self,
             CompletionCommand.self, VersionCommand.self,
         ])
 

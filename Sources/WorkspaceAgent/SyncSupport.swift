@@ -25,16 +25,19 @@ struct AgentOptions: ParsableArguments {
     }
 
     /// As ``use(_:)``, and throws the failure instead of printing it.
-    func attempt<T: Sendable>(_ body: @escaping @Sendable (AgentSocketClient) async throws -> T) async throws -> T {
-        try await attempt(path, body)
+    func attempt<T: Sendable>(
+        within limit: Duration = callTimeout, _ body: @escaping @Sendable (AgentSocketClient) async throws -> T
+    ) async throws -> T {
+        try await attempt(path, within: limit, body)
     }
 
     private func attempt<T: Sendable>(
-        _ path: String, _ body: @escaping @Sendable (AgentSocketClient) async throws -> T
+        _ path: String, within limit: Duration = callTimeout,
+        _ body: @escaping @Sendable (AgentSocketClient) async throws -> T
     ) async throws -> T {
-        let seconds = Self.callTimeout.components.seconds
+        let seconds = limit.components.seconds
         return try await attempt(
-            path, within: Self.callTimeout, else: "the agent at \(path) did not answer within \(seconds) s", body)
+            path, within: limit, else: "the agent at \(path) did not answer within \(seconds) s", body)
     }
 
     /// As ``use(_:)`` with a time limit for all of it, or none, and the line for what exceeds it.

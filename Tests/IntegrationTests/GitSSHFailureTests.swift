@@ -141,10 +141,10 @@ import Testing
         let world = try await GitSSHWorld()
         let pid = try DaemonProcess.spawn(
             [
-                "/bin/sh", "-c", "exec \"$@\" >/dev/null 2>&1 </dev/zero", "sh", DaemonProcess.binary, "gitssh", "--",
+                "/bin/sh", "-c", "exec \"$@\" >/dev/null 2>&1 </dev/null", "sh", DaemonProcess.binary, "gitssh", "--",
                 "-F",
                 world.config,
-            ] + world.target + ["cat >/dev/null"],
+            ] + world.target + ["sleep 600"],
             ProcessInfo.processInfo.environment.merging(world.environment) { _, new in new })
         try await world.server.logged("Accepted publickey")
         let ssh = try #require(ProcFS.children(of: pid).first?.pid)
@@ -167,11 +167,11 @@ import Testing
         let trace = "\(world.directory.path)/trace"
         let pid = try DaemonProcess.spawn(
             [
-                "/bin/sh", "-c", "exec \"$@\" >/dev/null 2>&1 </dev/zero", "sh", "strace", "-f", "-o", trace, "-s",
+                "/bin/sh", "-c", "exec \"$@\" >/dev/null 2>&1 </dev/null", "sh", "strace", "-f", "-o", trace, "-s",
                 "8192",
                 "-yy", "-e", "trace=write,pwrite64,writev,sendto,sendmsg,open,openat,memfd_create,mmap,rename,link",
                 DaemonProcess.binary, "gitssh", "--", "-F", world.config,
-            ] + world.target + ["cat >/dev/null"],
+            ] + world.target + ["sleep 600"],
             ProcessInfo.processInfo.environment.merging(world.environment) { _, new in new })
         try await world.server.logged("Accepted publickey")
         for name in try FileManager.default.contentsOfDirectory(atPath: "/proc") where Int(name) != nil {

@@ -12,7 +12,7 @@ import Testing
 /// The built daemon and a control plane over TLS, with a CA of the test's own.
 @Suite("Link: TLS", .blocking, .timeLimit(.minutes(5))) struct LinkTLSTests {
     /// A CA and certificates that it signed, made with the openssl command.
-    private struct Authority {
+    struct Authority {
         let directory: TemporaryDirectory
         var ca: String { "\(directory.path)/ca.pem" }
 

@@ -162,6 +162,37 @@ package struct ControlPlaneREST: Sendable {
         return ReinitNotice(workspaceID: body.workspace_id, reason: body.reason, ownerID: body.owner_id ?? "")
     }
 
+    /// What the control plane says to a request that needs the token.
+    package struct Probe: Sendable {
+        /// How the request failed, had there been an answer; nil when it was done.
+        package var refusal: ControlPlaneError?
+        /// Why there was no token to send; the request went without one then.
+        package var tokenProblem: ControlPlaneError?
+        /// The answer's `Date` field.
+        package var date: String?
+    }
+
+    /// Finds out what works of the way to the control plane.
+    /// - Throws: ``ControlPlaneError`` when there is no answer.
+    package func probe() async throws -> Probe {
+        let uri = "/api/v2/workspaceagents/me/gitsshkey"
+        var probe = Probe()
+        var fields = try await headers.headers()
+        do {
+            fields.replaceOrAdd(name: "Coder-Session-Token", value: try await tokens.token().reveal())
+        } catch let error as ControlPlaneError {
+            probe.tokenProblem = error
+        }
+        let answer = try await transport.send(.GET, uri, headers: fields, within: times.request)
+        let failure = HTTPFailure(answer)
+        // A user without a key is none: the control plane has looked at the token first.
+        if answer.status != 200, answer.status != 404 || failure.body?.message == nil {
+            probe.refusal = failure.error("GET \(transport.server)\(uri)", sent: fields)
+        }
+        probe.date = answer.headers["Date"].first
+        return probe
+    }
+
     private func authorized() async throws -> HTTPHeaders {
         var fields = try await headers.headers()
         fields.replaceOrAdd(name: "Coder-Session-Token", value: try await tokens.token().reveal())

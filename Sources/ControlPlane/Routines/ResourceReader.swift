@@ -20,27 +20,18 @@ package struct ResourceReader: Sendable {
     /// at once (inactive file pages) does not count as used.
     package func memory() -> Usage? {
         let machine = meminfo()
-        let groups = text("/proc/self/cgroup") ?? ""
-        var tightest: Usage?
-        for line in groups.split(separator: "\n") {
-            // hierarchy:controllers:path; hierarchy 0 without controllers is version 2.
-            let parts = line.split(separator: ":", maxSplits: 2, omittingEmptySubsequences: false)
-            guard parts.count == 3 else { continue }
-            let found: Usage? =
-                if parts[1].isEmpty {
-                    limit("/sys/fs/cgroup", parts[2], "memory.max", "memory.current", "inactive_file")
-                } else if parts[1].split(separator: ",").contains("memory") {
-                    limit(
-                        "/sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes", "memory.usage_in_bytes",
-                        "total_inactive_file")
-                } else {
-                    nil
-                }
-            if let found, found.total < tightest?.total ?? .max { tightest = found }
-        }
+        let tightest = tightest(
+            "memory", Files(limit: "memory.max", usage: "memory.current", cache: "inactive_file"),
+            Files(limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", cache: "total_inactive_file"))
         // "No limit" is a number larger than any machine in version 1.
         if let tightest, tightest.total < machine?.total ?? .max { return tightest }
         return machine
+    }
+
+    /// How many processes and threads there are and may be, by the tightest cgroup that limits them; nil without one.
+    package func tasks() -> Usage? {
+        let files = Files(limit: "pids.max", usage: "pids.current")
+        return tightest("pids", files, files)
     }
 
     /// What `df` says of the file system at the path.
@@ -52,19 +43,48 @@ package struct ResourceReader: Sendable {
         return Usage(used: Self.bytes(blocks - min(free, blocks), size), total: Self.bytes(blocks, size))
     }
 
+    /// The names of a controller's files in a cgroup.
+    private struct Files {
+        var limit: String
+        var usage: String
+        /// The key of memory.stat for what the kernel could drop at once.
+        var cache: String?
+    }
+
+    /// - Parameters:
+    ///   - new: in version 2 of cgroups.
+    ///   - old: in version 1.
+    private func tightest(_ controller: Substring, _ new: Files, _ old: Files) -> Usage? {
+        let groups = text("/proc/self/cgroup") ?? ""
+        var tightest: Usage?
+        for line in groups.split(separator: "\n") {
+            // hierarchy:controllers:path; hierarchy 0 without controllers is version 2.
+            let parts = line.split(separator: ":", maxSplits: 2, omittingEmptySubsequences: false)
+            guard parts.count == 3 else { continue }
+            let found: Usage? =
+                if parts[1].isEmpty {
+                    limit("/sys/fs/cgroup", parts[2], new)
+                } else if parts[1].split(separator: ",").contains(controller) {
+                    limit("/sys/fs/cgroup/\(controller)", parts[2], old)
+                } else {
+                    nil
+                }
+            if let found, found.total < tightest?.total ?? .max { tightest = found }
+        }
+        return tightest
+    }
+
     /// The tightest limit on the way from our group to the root: a limit binds all below it. In a
     /// container the path is often not there, and the root is our group.
-    private func limit(
-        _ mount: String, _ group: Substring, _ limitFile: String, _ usageFile: String, _ cacheKey: String
-    ) -> Usage? {
+    private func limit(_ mount: String, _ group: Substring, _ files: Files) -> Usage? {
         var path = group == "/" ? "" : String(group)
         var tightest: Usage?
         while true {
             let directory = mount + path
-            if let limit = number(text("\(directory)/\(limitFile)")), limit > 0,
-                let usage = number(text("\(directory)/\(usageFile)")), limit < tightest?.total ?? .max
+            if let limit = number(text("\(directory)/\(files.limit)")), limit > 0,
+                let usage = number(text("\(directory)/\(files.usage)")), limit < tightest?.total ?? .max
             {
-                let cache = value(cacheKey, in: text("\(directory)/memory.stat") ?? "") ?? 0
+                let cache = files.cache.flatMap { value($0, in: text("\(directory)/memory.stat") ?? "") } ?? 0
                 tightest = Usage(used: max(0, usage - min(usage, cache)), total: limit)
             }
             guard let slash = path.lastIndex(of: "/") else { return tightest }

@@ -80,6 +80,8 @@ enum Daemon {
         MetricsSystem.bootstrap(SwiftMetricsBridge(registry: context.metrics))
         let state = try StateDirectory.open(configuration.stateDirectory)
         defer { state.release() }
+        let disk = DiskHealth(DiskChecks.places(configuration), clock: context.clock)
+        context.health.register("disk") { disk.report() }
         let systemd = Systemd(environment: configuration.environment)
 
         let processes = try ProcessParts(context, inherited)

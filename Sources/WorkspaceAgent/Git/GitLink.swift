@@ -1,6 +1,5 @@
 import AgentCore
 import AgentProc
-import CPlatform
 import ControlPlane
 import Logging
 import NIOPosix
@@ -38,7 +37,8 @@ enum GitLink {
         }
     }
 
-    private static func use<T: Sendable>(
+    /// As ``use(atMost:_:)`` with settings of the caller's.
+    static func use<T: Sendable>(
         _ settings: LinkSettings, _ environment: [String: String], _ limit: Duration,
         _ body: @escaping @Sendable (ControlPlaneREST) async throws -> T
     ) async throws -> T {
@@ -71,7 +71,7 @@ enum GitLink {
             result = .failure(error)
         }
         guard let value = try await closed(result, close) else {
-            throw ControlPlaneError(.timeout, "\(settings.url) gave no answer within \(limit.components.seconds) s")
+            throw ControlPlaneError(.timeout, "\(settings.address) gave no answer within \(limit.components.seconds) s")
         }
         return value
     }

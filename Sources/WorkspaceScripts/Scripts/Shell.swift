@@ -18,18 +18,26 @@ package struct LoginUser: Sendable, Equatable {
     /// The user that this process runs as. Blocks: the database may be on a network.
     /// - Parameter environment: whose HOME beats the database's, as everywhere else.
     package static func current(environment: [String: String]) -> LoginUser {
-        var (home, shell) = ("/", "")
+        let entry = database()
+        var home = entry?.home ?? "/"
+        if let given = environment["HOME"], given.hasPrefix("/") { home = given }
+        return LoginUser(home: home, shell: usable(entry?.shell ?? ""))
+    }
+
+    /// The login shell as the passwd database has it, whether it can be used or not; nil without an entry. Blocks.
+    package static func namedShell() -> String? { database()?.shell }
+
+    private static func database() -> (home: String, shell: String)? {
         var entry = passwd()
         var found: UnsafeMutablePointer<passwd>?
-        withUnsafeTemporaryAllocation(of: CChar.self, capacity: 16 << 10) { area in
+        return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 16 << 10) { area in
             guard let buffer = area.baseAddress, getpwuid_r(geteuid(), &entry, buffer, area.count, &found) == 0,
                 found != nil
-            else { return }
-            if let text = entry.pw_dir { home = String(cString: text) }
-            if let text = entry.pw_shell { shell = String(cString: text) }
+            else { return nil }
+            return (
+                entry.pw_dir.map { String(cString: $0) } ?? "/", entry.pw_shell.map { String(cString: $0) } ?? ""
+            )
         }
-        if let given = environment["HOME"], given.hasPrefix("/") { home = given }
-        return LoginUser(home: home, shell: usable(shell))
     }
 
     /// The shell when it can run commands, else /bin/sh.
