@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests that are built, one target after the other: within a target they run at once, and
 # the daemons, processes and deadlines of several targets together are more than two cores bear.
-# What failed is said again at the very end, where a log that was cut short still has it.
+# What failed is said again at the very end, where a log that was cut short still has it: behind the
+# ends of the daemons' logs, which are long.
 set -u
 # More of them at once only wait for the cores, and their deadlines run meanwhile.
 export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH="${SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH:-8}"
@@ -18,7 +19,8 @@ run() { # name, filter
     failed="$failed $1"
     summary="$summary
 == $1 ended with $status
-$(grep -aE '^✘|recorded an issue|^↳|Fatal error|error: ' "$log" | cut -c 1-2000 | head -n 60)"
+$(grep -aE '^↳   ' "$log" | cut -c 1-400 | tail -n 40)
+$(grep -aE '^✘|recorded an issue|^↳ [^ ]|Fatal error|error: ' "$log" | cut -c 1-1000 | head -n 40)"
 }
 for target in $(ls -d Tests/*Tests | xargs -n 1 basename); do run "$target" "^$target\\."; done
 # Has the machine give numbers of ended processes out again, so it runs beside no other test.

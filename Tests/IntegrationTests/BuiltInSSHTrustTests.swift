@@ -206,25 +206,15 @@ import Testing
         let down = try world.ssh([], variables: ["CODER_AGENT_URL": "http://127.0.0.1:1"])
         #expect(down.code == 0 && down.output == "done\n" && down.errors.contains("no key from the control plane"))
 
-        let socket = "\(directory.path)/agent"
-        let agent = try DaemonProcess.spawn(
-            ["sh", "-c", "exec ssh-agent -D -a \"$0\" >/dev/null 2>&1", socket], ProcessInfo.processInfo.environment)
-        defer {
-            kill(agent, SIGKILL)
-            waitpid(agent, nil, 0)
-        }
-        try await eventually("ssh-agent listens") { access(socket, F_OK) == 0 }
-        let variables = ["SSH_AUTH_SOCK": socket]
+        let agent = try await SSHAgent(socket: "\(directory.path)/agent")
+        let variables = ["SSH_AUTH_SOCK": agent.socket]
         let rsa = try SSHKeyPair.make(type: "rsa-2048", in: directory.path)
-        for key in [rsa, keys[2]] {
-            let added = try CommandResult.of(["ssh-add", "-q", key.path], environment: variables)
-            #expect(added.code == 0, "\(added.errors)")
-        }
+        for key in [rsa, keys[2]] { try agent.add(key) }
         #expect(try accepted([], variables) == keys[2].fingerprint)
         #expect(try accepted(["-i", keys[1].path], variables) == keys[2].fingerprint)
         #expect(try accepted(["-i", keys[1].path, "-o", "IdentitiesOnly=yes"], variables) == keys[1].fingerprint)
         #expect(try accepted(["-o", "IdentityAgent=none"], variables) == keys[0].fingerprint)
-        #expect(try accepted(["-o", "IdentityAgent=\(socket)"]) == keys[2].fingerprint)
+        #expect(try accepted(["-o", "IdentityAgent=\(agent.socket)"]) == keys[2].fingerprint)
         #expect(try accepted([], ["SSH_AUTH_SOCK": "/no/such"]) == keys[0].fingerprint)
         await world.stop()
     }

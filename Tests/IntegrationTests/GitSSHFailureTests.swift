@@ -61,17 +61,10 @@ import Testing
     /// ssh would hand it over, and agents keep keys and may be forwarded from elsewhere.
     @Test func theKeyStaysOutOfTheUsersAgent() async throws {
         let world = try await GitSSHWorld()
-        let socket = "\(world.directory.path)/agent"
-        let agent = try DaemonProcess.spawn(
-            ["/bin/sh", "-c", "exec ssh-agent -D -a \(socket) >/dev/null"], ProcessInfo.processInfo.environment)
-        defer {
-            kill(agent, SIGKILL)
-            waitpid(agent, nil, 0)
-        }
-        try await eventually("the agent listens") { access(socket, F_OK) == 0 }
-        try world.settings(["AddKeysToAgent yes", "IdentityAgent \(socket)"])
+        let agent = try await SSHAgent(socket: "\(world.directory.path)/agent")
+        try world.settings(["AddKeysToAgent yes", "IdentityAgent \(agent.socket)"])
         #expect(try world.gitssh(world.target + ["true"]).code == 0)
-        let listed = try CommandResult.of(["ssh-add", "-l"], environment: ["SSH_AUTH_SOCK": socket])
+        let listed = try agent.run(["ssh-add", "-l"])
         #expect(listed.output.contains("no identities"), "\(listed)")
         await world.stop()
     }

@@ -78,18 +78,9 @@ import Testing
         let keys = try TemporaryDirectory()
         let inAgent = try SSHKeyPair.make(type: "ecdsa", in: keys.path)
         let world = try await GitSSHWorld(authorized: [inAgent])
-        try world.settings(["IdentityAgent \(keys.path)/agent"])
-        let agent = try DaemonProcess.spawn(
-            ["/bin/sh", "-c", "exec ssh-agent -D -a \(keys.path)/agent >/dev/null"], ProcessInfo.processInfo.environment
-        )
-        defer {
-            kill(agent, SIGKILL)
-            waitpid(agent, nil, 0)
-        }
-        try await eventually("the agent listens") { access("\(keys.path)/agent", F_OK) == 0 }
-        let added = try CommandResult.of(
-            ["ssh-add", "-q", inAgent.path], environment: ["SSH_AUTH_SOCK": "\(keys.path)/agent"])
-        #expect(added.code == 0, "\(added.errors)")
+        let agent = try await SSHAgent(socket: "\(keys.path)/agent")
+        try agent.add(inAgent)
+        try world.settings(["IdentityAgent \(agent.socket)"])
         #expect(try world.gitssh(world.target + ["true"]).code == 0)
         #expect(world.server.log.contains(inAgent.fingerprint))
         #expect(!world.server.log.contains(world.key.fingerprint))
