@@ -41,6 +41,8 @@ let package = Package(
     ],
     targets: [
         .target(name: "CPlatform"),
+        // The page at /ui, embedded by the compiler.
+        .target(name: "CPage", exclude: ["page"]),
         .target(name: "CRegex", linkerSettings: [.linkedLibrary(re2)]),
         .target(
             name: "AgentCore",

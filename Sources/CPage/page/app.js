@@ -1,0 +1,1 @@
+main.textContent = "Loading…";
