@@ -49,6 +49,7 @@ let package = Package(
             dependencies: [
                 "CPlatform",
                 "CRegex",
+                .product(name: "DequeModule", package: "swift-collections"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
@@ -109,8 +110,10 @@ let package = Package(
             name: "AgentSocket",
             dependencies: [
                 "AgentCore",
+                "AgentHTTP",
                 "AgentProto",
                 "DRPC",
+                .product(name: "Hummingbird", package: "hummingbird"),
                 .product(name: "DequeModule", package: "swift-collections"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
@@ -151,6 +154,8 @@ let package = Package(
             name: "WorkspaceScripts",
             dependencies: [
                 "AgentCore",
+                "AgentHTTP",
+                .product(name: "Hummingbird", package: "hummingbird"),
                 "AgentProto",
                 "ControlPlaneAPI",
                 "DRPC",
@@ -284,6 +289,7 @@ let package = Package(
                 "Files",
                 "GitCredentials",
                 "GitWatch",
+                "CPage",
                 "CPlatform",
                 "ControlPlane",
                 "ControlPlaneAPI",

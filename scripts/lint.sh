@@ -57,12 +57,12 @@ GitCredentials         AgentCore CPlatform CSSH2
 GitWatch               AgentCore AgentHTTP CLibgit2 CPlatform
 Desktop                AgentCore AgentHTTP CDesktop CPlatform
 Files                  AgentCore AgentHTTP CPlatform CZlib
-AgentSocket            AgentCore AgentProto CPlatform ControlPlaneAPI DRPC
+AgentSocket            AgentCore AgentHTTP AgentProto CPlatform ControlPlaneAPI DRPC
 BoundaryLog            AgentCore AgentProto CPlatform CSQLite ControlPlaneAPI DRPC
-WorkspaceScripts       AgentCore AgentProto CPlatform ControlPlaneAPI DRPC
+WorkspaceScripts       AgentCore AgentHTTP AgentProto CPlatform ControlPlaneAPI DRPC
 ControlPlane           AgentCore AgentProto CPlatform ControlPlaneAPI DRPC WebSockets Yamux
 ControlPlaneSimulator  AgentCore AgentProto ControlPlaneAPI DRPC WebSockets Yamux
-WorkspaceAgent         AgentCore AgentHTTP AgentProc AgentProto AgentSocket BoundaryLog CPlatform ControlPlane
+WorkspaceAgent         AgentCore AgentHTTP AgentProc AgentProto AgentSocket BoundaryLog CPage CPlatform ControlPlane
 WorkspaceAgent         ControlPlaneAPI ControlPlaneSimulator DRPC Desktop Files GitCredentials GitWatch
 WorkspaceAgent         WorkspaceScripts
 '

@@ -36,6 +36,30 @@ public enum OwnFile {
         return try readAll(descriptor, path, limit)
     }
 
+    /// The end of a file of ours, from the beginning of a line.
+    /// - Parameter bytes: the most that are read.
+    public static func tail(_ path: String, bytes: Int) throws(CoreError) -> [UInt8] {
+        let descriptor = try open(path, O_RDONLY)
+        defer { close(descriptor) }
+        let start = max(0, Int(lseek(descriptor, 0, SEEK_END)) - bytes)
+        guard lseek(descriptor, off_t(start), SEEK_SET) >= 0 else {
+            throw CoreError.system(errno, "cannot read \(path)")
+        }
+        var area = [UInt8](repeating: 0, count: bytes)
+        var count = 0
+        while count < bytes {
+            let step = area.withUnsafeMutableBytes { area in
+                wa_read(descriptor, area.baseAddress.map { $0 + count }, bytes - count)
+            }
+            guard step >= 0 else { throw CoreError.system(Int32(step), "cannot read \(path)") }
+            if step == 0 { break }
+            count += Int(step)
+        }
+        let read = area[..<count]
+        guard start > 0, let newline = read.firstIndex(of: UInt8(ascii: "\n")) else { return Array(read) }
+        return Array(read[(newline + 1)...])
+    }
+
     /// Puts a file with these bytes in the place, whatever file or link is there: readers see the old or the
     /// new one, never half of one.
     /// - Parameters:

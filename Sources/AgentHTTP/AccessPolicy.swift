@@ -19,12 +19,16 @@ public struct AccessPolicy: Sendable {
     public var ownUID: UInt32
     /// A page that a browser can open.
     public var page: BrowserPage?
+    /// Whom the page at `/ui` was opened for; nil without that page.
+    public var sessions: PageSessions?
 
     public init(
-        tokenRule: TokenRule, allowedHosts: Set<String> = [], ownUID: UInt32, page: BrowserPage? = nil
+        tokenRule: TokenRule, allowedHosts: Set<String> = [], ownUID: UInt32, page: BrowserPage? = nil,
+        sessions: PageSessions? = nil
     ) {
         self.tokenRule = tokenRule
         self.page = page
+        self.sessions = sessions
         self.allowedHosts = Set(allowedHosts.map { $0.lowercased() })
         self.ownUID = ownUID
     }
@@ -36,9 +40,10 @@ public struct AccessPolicy: Sendable {
     ///     without a type. What a page sends to such a route has its `Origin`.
     ///   - takesQueryToken: the request is for a WebSocket route; a browser can send the token for it only in the
     ///     query.
+    ///   - changes: whether the route changes something; asked only where it counts.
     public func refusal(
         of head: HTTPRequest, from connection: ConnectionInfo, targetHost: String? = nil, hasBody: Bool = false,
-        takesQueryToken: Bool = false
+        takesQueryToken: Bool = false, changes: @autoclosure () -> Bool = true
     ) -> HTTPProblem? {
         if case .unix(_, let uid) = connection.transport, uid != ownUID, uid != 0 {
             return HTTPProblem(.forbidden, "This socket serves uid \(ownUID) and root only.")
@@ -51,7 +56,9 @@ public struct AccessPolicy: Sendable {
         for host in hosts {
             if let problem = hostProblem(host, localHost: localHost) { return problem }
         }
-        if let problem = tokenProblem(head, takesQueryToken) { return problem }
+        let session = sessions?.mode(of: head)
+        if session == .readOnly, changes() { return HTTPProblem(.forbidden, "This session is read-only.") }
+        if session == nil, let problem = tokenProblem(head, takesQueryToken) { return problem }
         // A page of another site can send a body without a type, but not to a unix socket.
         guard hasBody, head.headerFields[.contentType] == nil else { return nil }
         return HTTPProblem(
@@ -86,6 +93,8 @@ public struct AccessPolicy: Sendable {
             return token.matches(Array(value.utf8)) ? nil : Self.unauthorized("The token in the query is wrong.")
         }
         if let page, page.admits(head) { return nil }
+        // It looks for itself what the address is worth, and answers with a page.
+        if let sessions, sessions.isPage(head) { return nil }
         return Self.unauthorized("A bearer token is required.")
     }
 

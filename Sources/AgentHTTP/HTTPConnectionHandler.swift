@@ -211,7 +211,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
             ?? policy.refusal(
                 of: head.request, from: info, targetHost: head.targetHost,
                 hasBody: head.hasBody && !service.streamsBody(head.request),
-                takesQueryToken: service.isWebSocket(head.request))
+                takesQueryToken: service.isWebSocket(head.request), changes: service.changes(head.request))
     }
 
     private func perform(_ action: HTTPConnectionState.Action) {

@@ -74,6 +74,9 @@ public final class HTTPService: Sendable {
         WebSocketUpgrade.isRequested(by: head) && table.isWebSocket(head.path ?? "")
     }
 
+    /// Whether the request's route changes something.
+    func changes(_ head: HTTPRequest) -> Bool { table.changes(head) }
+
     /// A request on its way to its answer.
     struct Exchange: Sendable {
         var method: String

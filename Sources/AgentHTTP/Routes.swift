@@ -19,11 +19,14 @@ public final class AgentRoutes {
     ///   - streamsBody: the route runs as soon as the header is there and takes the body as it comes. An error of the
     ///     body (cut off, too slow, too large) is thrown to the route, which passes it on. A route that answers before
     ///     the body's end ends the connection.
+    ///   - changes: whether it changes something, which read-only sessions may not; nil for all but GET and HEAD.
     public func on(
         _ method: HTTPRequest.Method, _ path: String, bodyLimit: Int = HTTPLimits.defaultBodyBytes,
-        streamsBody: Bool = false, _ handler: @escaping Handler
+        streamsBody: Bool = false, changes: Bool? = nil, _ handler: @escaping Handler
     ) {
-        add(.init(path: path, method: method, bodyLimit: bodyLimit, streamsBody: streamsBody), handler)
+        add(
+            .init(path: path, method: method, bodyLimit: bodyLimit, streamsBody: streamsBody, changes: changes), handler
+        )
     }
 
     private func add(_ entry: RouteTable.Entry, _ handler: @escaping Handler) {
@@ -33,13 +36,16 @@ public final class AgentRoutes {
 
     public func get(_ path: String, _ handler: @escaping Handler) { on(.get, path, handler) }
 
-    public func post(_ path: String, bodyLimit: Int = HTTPLimits.defaultBodyBytes, _ handler: @escaping Handler) {
-        on(.post, path, bodyLimit: bodyLimit, handler)
+    public func post(
+        _ path: String, bodyLimit: Int = HTTPLimits.defaultBodyBytes, changes: Bool = true, _ handler: @escaping Handler
+    ) {
+        on(.post, path, bodyLimit: bodyLimit, changes: changes, handler)
     }
 
     /// Adds a route that answers with a WebSocket. Only such routes accept the token in the query.
-    public func webSocket(_ path: String, _ handler: @escaping Handler) {
-        add(.init(path: path, method: .get, isWebSocket: true), handler)
+    /// - Parameter changes: whether what the client sends changes something, which read-only sessions may not.
+    public func webSocket(_ path: String, changes: Bool, _ handler: @escaping Handler) {
+        add(.init(path: path, method: .get, isWebSocket: true, changes: changes), handler)
     }
 
     var table: RouteTable { RouteTable(entries: entries) }
@@ -54,10 +60,11 @@ struct RouteTable: Sendable {
         var bodyLimit: Int
         var isWebSocket: Bool
         var streamsBody: Bool
+        var changes: Bool
 
         init(
             path: String, method: HTTPRequest.Method, bodyLimit: Int = HTTPLimits.defaultBodyBytes,
-            isWebSocket: Bool = false, streamsBody: Bool = false
+            isWebSocket: Bool = false, streamsBody: Bool = false, changes: Bool? = nil
         ) {
             self.path = path
             segments = path.utf8.split(separator: UInt8(ascii: "/"))
@@ -65,6 +72,7 @@ struct RouteTable: Sendable {
             self.bodyLimit = bodyLimit
             self.isWebSocket = isWebSocket
             self.streamsBody = streamsBody
+            self.changes = changes ?? (method != .get && method != .head)
         }
 
         func matches(_ path: [Substring.UTF8View]) -> Bool {
@@ -99,6 +107,12 @@ struct RouteTable: Sendable {
         guard hasLargeBodies else { return false }
         let path = Self.segments(request.path ?? "")
         return entries.contains { $0.streamsBody && $0.method == request.method && $0.matches(path) }
+    }
+
+    /// Whether the route changes something; what has none changes nothing.
+    func changes(_ request: HTTPRequest) -> Bool {
+        let path = Self.segments(request.path ?? "")
+        return entries.contains { $0.changes && $0.method == request.method && $0.matches(path) }
     }
 
     /// Whether the path is that of a WebSocket.

@@ -59,8 +59,13 @@ public final class ProcessManager: Sendable {
     /// Called on the reactor's thread after each reaped child, so that orphans behind it are found.
     public func setAfterReap(_ handler: @escaping @Sendable () -> Void) { afterReap.withLock { $0.call = handler } }
 
+    /// Processes that run, and all that are known.
+    public var counts: (running: Int, known: Int) {
+        table.withLock { table in (table.processes.values.count { $0.exit == nil }, table.processes.count) }
+    }
+
     /// Processes that run.
-    public var running: Int { table.withLock { $0.processes.values.count { $0.exit == nil } } }
+    public var running: Int { counts.running }
 
     /// Ended processes whose output something still holds.
     public var lingering: Int {

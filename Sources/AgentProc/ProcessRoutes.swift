@@ -26,7 +26,7 @@ public struct ProcessRoutes: Sendable {
         routes.get("\(Self.base)/{id}/output/raw", raw)
         routes.get("\(Self.base)/{id}/output/stream", stream)
         routes.get("\(Self.base)/{id}/wait", wait)
-        routes.webSocket("\(Self.base)/{id}/attach", attach)
+        routes.webSocket("\(Self.base)/{id}/attach", changes: true, attach)
         routes.post("\(Self.base)/{id}/signal", signal)
     }
 

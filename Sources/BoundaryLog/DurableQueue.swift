@@ -160,6 +160,9 @@ public final class DurableQueue: Sendable {
         return taken
     }
 
+    /// Batches that are not delivered yet.
+    public var batches: Int { state.withLock { $0.staged.batches + $0.stored.batches } }
+
     /// Whether batches come faster than the working disk takes them: a quarter of the staging area is in use. No batch
     /// is lost when the sockets are read a moment later then.
     public var isCrowded: Bool {

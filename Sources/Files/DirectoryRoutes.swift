@@ -11,7 +11,7 @@ struct DirectoryRoutes: Sendable {
     let files: FilesContext
 
     func add(to routes: AgentRoutes) {
-        routes.post("\(FilesRoutes.base)/list-directory", list)
+        routes.post("\(FilesRoutes.base)/list-directory", changes: false, list)
         routes.get("\(FilesRoutes.base)/resolve-path", resolve)
     }
 

@@ -11,7 +11,7 @@ public struct GitWatchRoutes: Sendable {
 
     public init(watcher: GitWatcher) { self.watcher = watcher }
 
-    public func add(to routes: AgentRoutes) { routes.webSocket("/api/v0/git/watch", watch) }
+    public func add(to routes: AgentRoutes) { routes.webSocket("/api/v0/git/watch", changes: false, watch) }
 
     private func watch(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
         let query = try Query(request, allowed: ["chat_id", "heartbeat", "token"])

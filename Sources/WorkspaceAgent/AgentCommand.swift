@@ -42,6 +42,9 @@ struct AgentCommand: ParsableCommand {
     @OptionGroup(title: "Boundary logs")
     var boundary: BoundaryOptions
 
+    @Option(help: "on, read-only or off: the page at /ui, see workspace-agent ui --help. [WORKSPACE_AGENT_UI]")
+    var ui: String?
+
     @Option(help: "Directory of noVNC, for the desktop's viewer; default /usr/share/novnc. [WORKSPACE_AGENT_NOVNC_DIR]")
     var novncDir: String?
 

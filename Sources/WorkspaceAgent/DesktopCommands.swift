@@ -150,19 +150,6 @@ struct DesktopViewCommand: ParsableCommand {
         let url = "http://\(address)\(ViewerFiles.path)\(token.map { "?token=\(LocalClient.escaped($0))" } ?? "")"
         print(url)
         fflush(wa_stdout())
-        if !noOpen { open(url, environment) }
-    }
-
-    /// Where a person sits in front of it; a failure is no harm, the address is printed.
-    private func open(_ url: String, _ environment: [String: String]) {
-        guard isatty(1) != 0, environment["DISPLAY"] ?? environment["WAYLAND_DISPLAY"] != nil else { return }
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        for stream in CInt(0)...2 { posix_spawn_file_actions_addopen(&actions, stream, "/dev/null", O_RDWR, 0) }
-        var arguments: [UnsafeMutablePointer<CChar>?] = [strdup("xdg-open"), strdup(url), nil]
-        defer { for argument in arguments { free(argument) } }
-        var pid = pid_t()
-        posix_spawnp(&pid, "xdg-open", &actions, nil, &arguments, wa_environ())
+        if !noOpen { Browser.open(url) }
     }
 }

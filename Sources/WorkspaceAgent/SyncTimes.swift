@@ -1,21 +1,10 @@
+import AgentCore
 import AgentSocket
-import Glibc
 
 /// Moments as the command prints them: RFC 3339, UTC, milliseconds.
 enum SyncTime {
     static func text(_ instant: UnitInstant) -> String {
-        var seconds = time_t(instant.seconds)
-        var parts = tm()
-        gmtime_r(&seconds, &parts)
-        let milliseconds = Int(instant.nanoseconds) / 1_000_000
-        return "\(padded(Int(parts.tm_year) + 1900, 4))-\(padded(Int(parts.tm_mon) + 1, 2))-"
-            + "\(padded(Int(parts.tm_mday), 2))T\(padded(Int(parts.tm_hour), 2)):\(padded(Int(parts.tm_min), 2)):"
-            + "\(padded(Int(parts.tm_sec), 2)).\(padded(milliseconds, 3))Z"
-    }
-
-    private static func padded(_ number: Int, _ digits: Int) -> String {
-        let text = String(number)
-        return String(repeating: "0", count: max(0, digits - text.count)) + text
+        timestampText(seconds: instant.seconds, nanoseconds: instant.nanoseconds)
     }
 }
 

@@ -66,6 +66,8 @@ enum TypedArguments {
         Variable(command: "desktop screenshot", flag: "--width", name: "WORKSPACE_AGENT_SCREENSHOT_WIDTH"),
         Variable(command: "desktop screenshot", flag: "--height", name: "WORKSPACE_AGENT_SCREENSHOT_HEIGHT"),
         Variable(command: "desktop view", flag: "--no-open", name: "WORKSPACE_AGENT_NO_OPEN", isSwitch: true),
+        Variable(command: "ui", flag: "--read-only", name: "WORKSPACE_AGENT_UI_READ_ONLY", isSwitch: true),
+        Variable(command: "ui", flag: "--no-open", name: "WORKSPACE_AGENT_NO_OPEN", isSwitch: true),
         Variable(command: "doctor", flag: "--output", name: "WORKSPACE_AGENT_DOCTOR_OUTPUT"),
     ]
 

@@ -32,15 +32,16 @@ package final class WorkspaceManifestActions: ManifestActions {
     /// - Parameters:
     ///   - daemonEnvironment: for variables in the manifest's directory.
     ///   - current: is set to each manifest that was applied.
+    ///   - history: gets the scripts' runs.
     package init(
         context: ScriptContext, configuration: ScriptRunner.Configuration, daemonEnvironment: [String: String],
-        current: CurrentManifest, metrics: MetricsRegistry, logger: Logger
+        current: CurrentManifest, history: ScriptHistory = ScriptHistory(), metrics: MetricsRegistry, logger: Logger
     ) {
         let logs = LogStore(metrics: metrics, logger: logger)
         let reports = ScriptReports(metrics: metrics, logger: logger)
         scripts = ScriptRunner(
-            configuration: configuration, context: context, logs: logs, reports: reports, metrics: metrics,
-            logger: logger)
+            configuration: configuration, context: context, logs: logs, reports: reports, history: history,
+            metrics: metrics, logger: logger)
         metadata = MetadataCollector(context: context, metrics: metrics, logger: logger)
         routines = [
             ClosableRoutine(

@@ -22,7 +22,7 @@ final class ServerFixture {
         socket = "\(directory.path)/s"
         let routes = AgentRoutes()
         let closed = echoClosed
-        routes.webSocket("/echo") { request, context in
+        routes.webSocket("/echo", changes: false) { request, context in
             try WebSocketUpgrade.respond(to: request, context: context) { webSocket in
                 while let message = await webSocket.next() {
                     switch message {

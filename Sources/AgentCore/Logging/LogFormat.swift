@@ -4,23 +4,14 @@ import NIOCore
 
 /// How a log line looks: `time LEVEL message key=value …`, or one JSON object.
 enum LogFormat {
-    /// UTC with milliseconds, RFC 3339.
     static func timestamp() -> String {
         var now = timespec()
         clock_gettime(CLOCK_REALTIME, &now)
-        var parts = tm()
-        gmtime_r(&now.tv_sec, &parts)
-        func pad(_ value: Int, _ width: Int) -> String {
-            let text = String(value)
-            return String(repeating: "0", count: max(0, width - text.utf8.count)) + text
-        }
-        let date = "\(1900 + Int(parts.tm_year))-\(pad(Int(parts.tm_mon) + 1, 2))-\(pad(Int(parts.tm_mday), 2))"
-        let time = "\(pad(Int(parts.tm_hour), 2)):\(pad(Int(parts.tm_min), 2)):\(pad(Int(parts.tm_sec), 2))"
-        return "\(date)T\(time).\(pad(now.tv_nsec / 1_000_000, 3))Z"
+        return timestampText(seconds: Int64(now.tv_sec), nanoseconds: Int32(now.tv_nsec))
     }
 
     static func human(
-        _ time: String, _ level: Logger.Level, _ message: String, _ fields: [(String, String)]
+        _ time: String, _ level: Logger.Level, _ message: String, _ fields: [(key: String, value: String)]
     ) -> String {
         var line = "\(time) \(name(level)) \(oneLine(message))"
         for (key, value) in fields { line += " \(key)=\(quoted(value))" }
@@ -28,7 +19,7 @@ enum LogFormat {
     }
 
     static func json(
-        _ time: String, _ level: Logger.Level, _ message: String, _ fields: [(String, String)]
+        _ time: String, _ level: Logger.Level, _ message: String, _ fields: [(key: String, value: String)]
     ) -> String {
         var line = ByteBuffer(string: "{\"ts\":\"\(time)\",\"level\":\"\(level.rawValue)\",\"msg\":")
         JSONString.write(message, into: &line, escaping: .allControls)
@@ -75,4 +66,18 @@ enum LogFormat {
         JSONString.write(text, into: &out, escaping: .allControls)
         return String(buffer: out)
     }
+}
+
+/// A moment since 1970 as RFC 3339 writes it: UTC, with milliseconds.
+public func timestampText(seconds: Int64, nanoseconds: Int32 = 0) -> String {
+    var seconds = time_t(seconds)
+    var parts = tm()
+    gmtime_r(&seconds, &parts)
+    func pad(_ value: Int, _ width: Int) -> String {
+        let text = String(value)
+        return String(repeating: "0", count: max(0, width - text.utf8.count)) + text
+    }
+    let date = "\(1900 + Int(parts.tm_year))-\(pad(Int(parts.tm_mon) + 1, 2))-\(pad(Int(parts.tm_mday), 2))"
+    let time = "\(pad(Int(parts.tm_hour), 2)):\(pad(Int(parts.tm_min), 2)):\(pad(Int(parts.tm_sec), 2))"
+    return "\(date)T\(time).\(pad(Int(nanoseconds) / 1_000_000, 3))Z"
 }

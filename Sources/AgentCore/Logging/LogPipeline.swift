@@ -19,6 +19,8 @@ public final class LogPipeline: Sendable {
         var running = false
     }
 
+    /// The last lines, whether they could be written or not.
+    public let recent = RecentLog()
     private let sinks: [any LogSink]
     private let state = Mutex(State())
     private let wake: CInt
@@ -37,6 +39,7 @@ public final class LogPipeline: Sendable {
     }
 
     func log(_ line: LogLine) {
+        recent.append(line.line)
         let (signal, direct) = state.withLock { state in
             guard state.running else { return (false, true) }
             guard state.bytes + line.byteCount <= Self.queueBytes else {
@@ -109,6 +112,7 @@ public final class LogPipeline: Sendable {
 
 /// One line, formatted.
 struct LogLine: Sendable {
+    var line: RecentLog.Line
     var human: String
     var json: String
 
@@ -116,7 +120,8 @@ struct LogLine: Sendable {
 
     init(level: Logger.Level, message: String, metadata: Logger.Metadata, json wantsJSON: Bool) {
         let time = LogFormat.timestamp()
-        let fields = metadata.sorted { $0.key < $1.key }.map { ($0.key, "\($0.value)") }
+        let fields = metadata.sorted { $0.key < $1.key }.map { (key: $0.key, value: "\($0.value)") }
+        line = RecentLog.Line(time: time, level: level, message: message, fields: fields)
         human = LogFormat.human(time, level, message, fields)
         json = wantsJSON ? LogFormat.json(time, level, message, fields) : ""
     }

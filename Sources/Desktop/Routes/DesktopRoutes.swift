@@ -58,7 +58,7 @@ public struct DesktopRoutes: Sendable {
     public func add(to routes: AgentRoutes) {
         routes.post("\(Self.base)/action", bodyLimit: DesktopLimits.actionBytes, action)
         routes.get("\(Self.base)/status", status)
-        routes.webSocket("\(Self.base)/vnc", vnc)
+        routes.webSocket("\(Self.base)/vnc", changes: true, vnc)
         viewer.add(to: routes)
     }
 

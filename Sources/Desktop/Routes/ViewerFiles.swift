@@ -122,7 +122,3 @@ extension HTTPFields {
         return result
     }
 }
-
-extension HTTPField.Name {
-    fileprivate static var referrerPolicy: Self { Self("Referrer-Policy") ?? .xContentTypeOptions }
-}

@@ -14,7 +14,7 @@ struct BundleRoutes: Sendable {
     }
 
     func add(to routes: AgentRoutes) {
-        routes.post("\(FilesRoutes.base)/bundle-files") { request, _ in
+        routes.post("\(FilesRoutes.base)/bundle-files", changes: false) { request, _ in
             try await FilesRoutes.answering { try await bundle(request) }
         }
     }

@@ -10,12 +10,12 @@ struct SearchRoutes: Sendable {
     init(work: DiskWork) { self.work = work }
 
     func add(to routes: AgentRoutes) {
-        routes.post("\(FilesRoutes.base)/glob") { request, context in
+        routes.post("\(FilesRoutes.base)/glob", changes: false) { request, context in
             try FilesQuery.refuseAny(request)
             let query = try GlobQuery(await request.decodeJSON(GlobQuery.Body.self))
             return try await FilesRoutes.answering { .json(try await glob(query, context.caller)) }
         }
-        routes.post("\(FilesRoutes.base)/grep") { request, context in
+        routes.post("\(FilesRoutes.base)/grep", changes: false) { request, context in
             try FilesQuery.refuseAny(request)
             let query = try GrepQuery(await request.decodeJSON(GrepQuery.Body.self))
             return try await FilesRoutes.answering {

@@ -12,7 +12,7 @@ struct WatchRoutes: Sendable {
     init(files: FilesContext) { self.files = files }
 
     func add(to routes: AgentRoutes) {
-        routes.webSocket("\(FilesRoutes.base)/watch") { request, context in
+        routes.webSocket("\(FilesRoutes.base)/watch", changes: false) { request, context in
             try await FilesRoutes.answering { try await watch(request, context) }
         }
     }

@@ -1,4 +1,5 @@
 import AgentCore
+import AgentHTTP
 import AgentProc
 import AgentSocket
 import BoundaryLog
@@ -79,6 +80,10 @@ struct AgentConfiguration: Sendable {
     /// nil takes no boundary logs.
     var boundarySocket: String?
     var boundarySocketMode: UInt32
+    /// What the page at `/ui` may do; nil serves none.
+    var page: PageSessions.Mode?
+    /// Gets the page's address with a one-time code once the daemon listens.
+    var showPage: (@Sendable (String) -> Void)?
     /// Where noVNC is, for the desktop's viewer.
     var novncDirectory: String
     /// What was wrong but can be lived with; logged at start.
@@ -171,6 +176,14 @@ struct AgentConfiguration: Sendable {
         novncDirectory = present(command.novncDir, "WORKSPACE_AGENT_NOVNC_DIR") ?? ViewerFiles.defaultDirectory
         guard novncDirectory.hasPrefix("/") else {
             throw ConfigurationError("--novnc-dir: \"\(novncDirectory)\" must be an absolute path")
+        }
+        switch present(command.ui, "WORKSPACE_AGENT_UI") ?? "on" {
+        case "off": page = nil
+        case let text:
+            guard let mode = PageSessions.Mode(rawValue: text) else {
+                throw ConfigurationError("--ui: \"\(text)\" is none of on, read-only and off")
+            }
+            page = mode
         }
         readPriority()
     }

@@ -10,6 +10,7 @@ import WorkspaceScripts
 struct ControlPlaneParts: Sendable {
     let environment: EnvironmentBuilder
     let manifest = CurrentManifest()
+    let scriptHistory = ScriptHistory()
     private let access: ControlPlaneAccess
     private let context: DaemonContext
     private let runner: any CommandRunner
@@ -99,7 +100,8 @@ struct ControlPlaneParts: Sendable {
             context: scripts,
             configuration: .init(
                 logDirectory: configuration.logDirectory, stateDirectory: Self.scriptState(configuration)),
-            daemonEnvironment: configuration.environment, current: manifest, metrics: metrics, logger: logger)
+            daemonEnvironment: configuration.environment, current: manifest, history: scriptHistory, metrics: metrics,
+            logger: logger)
         let routines: [any Routine] = [
             FetchAnnouncementBanners(AnnouncementBanners(), runtime: runtime),
             ReportConnections(ConnectionReports(runtime: runtime, metrics: metrics)),

@@ -1,6 +1,7 @@
 import AgentCore
 import AgentHTTP
 import AgentProc
+import AgentSocket
 import CPlatform
 import Files
 import GitWatch
@@ -108,12 +109,26 @@ enum Daemon {
         GitWatchRoutes(watcher: git).add(to: routes)
         FilesRoutes(await context.files(inherited, state, paths: git, watches: watches)).add(to: routes)
         desktop.add(to: routes)
-        let trimmer = MemoryTrimmer(group.next())
-        let service = HTTPService(routes: routes, metrics: context.metrics, logger: context.logger) {
-            trimmer.noteActivity()
+        let units = UnitStore()
+        UnitRoutes(units: units).add(to: routes)
+        ScriptRoutes(
+            manifest: current ?? CurrentManifest(), history: upward?.scriptHistory ?? ScriptHistory(),
+            pool: context.pool
+        ).add(to: routes)
+        LogStream(log: log.pipeline.recent, clock: context.clock).add(to: routes)
+        let page = PageParts(context, state)
+        let identity = PageRoutes.Identity(context, current)
+        page?.add(to: routes, identity: identity)
+        let overview = OverviewRoute(identity: identity, health: context.health, processes: { manager.counts }) {
+            page?.sessions.mode(of: $0.head) ?? .on
         }
+        overview.add(to: routes)
+        let trimmer = MemoryTrimmer(group.next())
+        let service = HTTPService(
+            routes: routes, metrics: context.metrics, logger: context.logger, instance: identity.instance
+        ) { trimmer.noteActivity() }
         let http = HTTPServer(service: service, group: group, logger: context.logger)
-        var listeners = Listeners(page: desktop.viewer.page)
+        var listeners = Listeners(page: desktop.viewer.page, sessions: page?.sessions)
         defer { listeners.token?.remove() }
         let metricsServer: HTTPServer?
         do {
@@ -126,11 +141,18 @@ enum Daemon {
             await upward?.close()
             throw error
         }
+        await page?.listening(http, tcp: listeners.tcp)
         let boundary = BoundaryParts(context)
         if let boundary { listeners.descriptions.append("boundary logs \(boundary.path)") }
         let agent = upward?.agent(connections: { http.openConnections }, boundary: boundary?.routine)
-        let socket = context.agentSocket(agent, gitLogins: upward?.gitLogins)
+        let socket = context.agentSocket(units, agent, gitLogins: upward?.gitLogins)
         if let socket { listeners.descriptions.append("agent socket \(socket.path)") }
+
+        overview.set(
+            .init(
+                link: agent.flatMap { agent in configuration.link.map { ($0.address, agent) } },
+                boundary: boundary?.queue,
+                usage: UsageSamples(clock: context.clock) { http.openConnections.values.reduce(0, +) }))
 
         // Shutdown goes through this list from its end: see docs/architecture.md.
         let services: [(any Service)?] = [
@@ -144,6 +166,7 @@ enum Daemon {
             socket?.server,
             ShutdownBeginning(agent: agent) {
                 service.beginShutdown()
+                log.pipeline.recent.close()
                 manager.beginShutdown()
                 desktop.session.beginShutdown()
                 systemd.stopping()
@@ -166,6 +189,7 @@ enum Daemon {
             metadata: ["instance": "\(service.instance.lowercased)", "pid": "\(getpid())"])
         systemd.ready("Listening on \(addresses)")
         if configuration.printsExamples { listeners.printExamples() }
+        if let show = configuration.showPage, let address = try? await page?.invitation() { show(address) }
         trimmer.started()
         // A service that failed has ended the others in order; what they used is closed all the same.
         let outcome: Result<Void, any Error>

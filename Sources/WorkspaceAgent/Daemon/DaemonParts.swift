@@ -100,11 +100,11 @@ extension DaemonContext {
     /// nil when the agent socket is disabled, or cannot be opened: everything else still works, and /healthz
     /// says why.
     func agentSocket(
-        _ agent: ControlPlaneAgent?, gitLogins: (any GitLoginForwarder)?
+        _ units: UnitStore, _ agent: ControlPlaneAgent?, gitLogins: (any GitLoginForwarder)?
     ) -> (server: AgentSocketServer, path: String)? {
         guard let path = configuration.agentSocket else { return nil }
         let server = AgentSocketServer(
-            configuration: .init(path: path), units: UnitStore(),
+            configuration: .init(path: path), units: units,
             forwarder: agent.map { LinkForwarder(agent: $0) } ?? OfflineForwarder(), gitLogins: gitLogins,
             group: group, logger: logger, metrics: metrics)
         do {

@@ -1,5 +1,4 @@
 import AgentCore
-import FoundationEssentials
 import Glibc
 
 /// The bearer token of the TCP listeners.
@@ -32,16 +31,7 @@ struct HTTPToken {
 
     /// Makes a token of 32 random bytes in base64url and leaves it in a file for this user alone.
     static func make(_ path: String) throws -> HTTPToken {
-        var generator = SystemRandomNumberGenerator()
-        let bytes = (0..<32).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
-        let token = Data(bytes).base64EncodedString().map { character -> Character in
-            switch character {
-            case "+": "-"
-            case "/": "_"
-            default: character
-            }
-        }
-        let text = String(token.filter { $0 != "=" })
+        let text = randomToken()
         try createDirectories(parentDirectory(of: path), mode: 0o700)
         try OwnFile.replace(path, with: Array((text + "\n").utf8))
         return HTTPToken(token: Secret(text), path: path, isOurs: true)

@@ -11,9 +11,10 @@ struct Listeners {
     /// What browsers may open with the token in the address.
     var page: BrowserPage?
     private var socket: String?
-    private var tcp: (host: String, port: Int)?
+    private(set) var tcp: (host: String, port: Int)?
+    private let sessions: PageSessions?
 
-    init(page: BrowserPage?) { self.page = page }
+    init(page: BrowserPage?, sessions: PageSessions?) { (self.page, self.sessions) = (page, sessions) }
 
     /// Opens them all, or throws at the first that cannot be.
     mutating func open(_ context: DaemonContext, _ server: HTTPServer, _ systemd: Systemd) async throws {
@@ -43,7 +44,7 @@ struct Listeners {
         if wantsTCP, configuration.httpAuth == .token { token = try Self.makeToken(configuration, logger) }
         let tcpPolicy = AccessPolicy(
             tokenRule: token.map { .required($0.token) } ?? .none,
-            allowedHosts: configuration.allowedHosts, ownUID: geteuid(), page: page)
+            allowedHosts: configuration.allowedHosts, ownUID: geteuid(), page: page, sessions: sessions)
         if wantsTCP, configuration.httpAuth == .none {
             logger.warning("the HTTP API asks for no token on TCP: every host that reaches it can run commands")
         }

@@ -29,6 +29,11 @@ struct DevSession {
         var configuration = setup.configuration
         configuration.link = LinkSettings(url: server.url, tokenFile: setup.tokenFile)
         writer.write(output == .json ? [startedObject(server.url)] : banner(server.url))
+        if output == .text {
+            configuration.showPage = { address in
+                writer.write(["page           \(address)  (once, within 60 s; later: workspace-agent ui)"])
+            }
+        }
         let result = Result { try Daemon.run(configuration) }
         // What the daemon sent last is recorded by now, since it waited for the answers.
         let recording = server.recorder.recording

@@ -127,7 +127,7 @@ struct ScriptExecution: Sendable {
         return nil
     }
 
-    private var logPath: String {
+    var logPath: String {
         let environment = context.environment.build()
         let name = script.logPath.isEmpty ? "coder-script-\(script.logSourceID.text).log" : script.logPath
         return WorkspacePath.expand(

@@ -64,6 +64,7 @@ package final class ScriptRunner: Sendable {
     private let context: ScriptContext
     private let logs: LogStore
     private let reports: ScriptReports
+    private let history: ScriptHistory
     private let logger: Logger
     private let ran: CounterFamily
     private let skipped: CounterSeries
@@ -72,12 +73,13 @@ package final class ScriptRunner: Sendable {
 
     package init(
         configuration: Configuration, context: ScriptContext, logs: LogStore, reports: ScriptReports,
-        metrics: MetricsRegistry, logger: Logger
+        history: ScriptHistory = ScriptHistory(), metrics: MetricsRegistry, logger: Logger
     ) {
         self.configuration = configuration
         self.context = context
         self.logs = logs
         self.reports = reports
+        self.history = history
         self.logger = logger
         ran = metrics.counter(
             "agent_scripts_total", help: "Runs of scripts by stage and result.", labels: ["stage", "status"])
@@ -100,6 +102,7 @@ package final class ScriptRunner: Sendable {
                 metadata: ["scripts": "\(scripts.count)"])
             scripts.removeLast(scripts.count - ScriptLimits.scripts)
         }
+        history.keep(scripts)
         let changed = state.withLock { state in
             state.directory = manifest.directory
             defer { state.scripts = scripts }
@@ -202,7 +205,9 @@ package final class ScriptRunner: Sendable {
                 if late == SIGKILL { command.abandonOutput() }
             })
         logger.debug("script started", metadata: ["script": "\(script.displayName)", "stage": "\(stage.label)"])
+        history.started(script.id, logPath: execution.logPath)
         let timing = await execution.run()
+        history.ended(timing)
         logger.info(
             "script ended",
             metadata: [
