@@ -164,6 +164,9 @@ public struct UnitGraph: Sendable {
         }
     }
 
+    /// All that is known of the registered units, ordered by name.
+    public func reports() -> [UnitReport] { registered.map { report(nodes[$0].name) } }
+
     /// Names of the units that want this one.
     public func dependents(_ unit: UnitName) -> [UnitName] {
         index[unit].map { nodes[$0].dependents.map { nodes[$0].name } } ?? []

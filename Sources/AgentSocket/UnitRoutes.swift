@@ -36,7 +36,7 @@ public struct UnitRoutes: Sendable {
 
     private func list(_ request: Request, _ context: AgentRequestContext) throws -> Response {
         _ = try Query(request, allowed: [])
-        let units = units.list().map { report in
+        let units = units.reports().map { report in
             Unit(
                 name: report.unit, status: report.status, ready: report.isReady,
                 dependencies: report.dependencies.map {

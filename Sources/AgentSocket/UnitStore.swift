@@ -96,6 +96,9 @@ public final class UnitStore: Sendable {
     /// The registered units, ordered by name.
     public func list() -> [UnitReport] { state.withLock { $0.graph.list() } }
 
+    /// All that is known of the registered units, ordered by name.
+    public func reports() -> [UnitReport] { state.withLock { $0.graph.reports() } }
+
     /// The unit's report and its revision, for ``changed(_:since:)``.
     func versioned(_ unit: String) -> (report: UnitReport, revision: UInt64) {
         let name = UnitName(unit)
