@@ -204,7 +204,8 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
-        .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
+        // Headers of libsqlite3-dev; the library itself is loaded at run time, with the queue of boundary logs.
+        .target(name: "CSQLite", linkerSettings: [.linkedLibrary("dl")]),
         .target(
             name: "BoundaryLog",
             dependencies: [
@@ -243,7 +244,8 @@ let package = Package(
         // Headers of libssh2-1-dev; the library itself is loaded at run time, where git needs an ssh client and has none.
         .target(name: "CSSH2", linkerSettings: [.linkedLibrary("dl")]),
         .target(name: "GitCredentials", dependencies: ["AgentCore", "CPlatform", "CSSH2"], swiftSettings: strict),
-        .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
+        // Headers of zlib1g-dev; the library itself is loaded at run time, with the first compressed archive.
+        .target(name: "CZlib", linkerSettings: [.linkedLibrary("dl")]),
         .target(
             name: "Files",
             dependencies: [
@@ -347,8 +349,8 @@ let package = Package(
         .testTarget(
             name: "IntegrationTests",
             dependencies: [
-                "AgentCore", "AgentProto", "AgentSocket", "AgentTestSupport", "BoundaryLog", "ControlPlaneAPI",
-                "ControlPlaneSimulator", "DRPC", "WorkspaceAgent",
+                "AgentCore", "AgentProc", "AgentProto", "AgentSocket", "AgentTestSupport", "BoundaryLog",
+                "ControlPlaneAPI", "ControlPlaneSimulator", "DRPC", "WorkspaceAgent",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "SwiftProtobuf", package: "swift-protobuf"),

@@ -18,6 +18,8 @@ public struct BoundaryError: Error, Sendable, Equatable, CustomStringConvertible
         case storage(Int32)
         /// The queue is closed, or its thread could not be started.
         case closed
+        /// SQLite is not installed.
+        case noLibrary
         /// A second `run` while one is under way.
         case running
     }
@@ -33,7 +35,7 @@ public struct BoundaryError: Error, Sendable, Equatable, CustomStringConvertible
 
     /// - Parameter result: an extended result code of SQLite.
     static func sqlite(_ result: Int32, _ path: String, _ what: String) -> BoundaryError {
-        let text = sqlite3_errstr(result).map { String(cString: $0) } ?? "error \(result)"
+        let text = sq_text(result).map { String(cString: $0) } ?? "error \(result)"
         let code: Code
         switch result & 0xFF {
         case SQLITE_CORRUPT, SQLITE_NOTADB: code = .damaged

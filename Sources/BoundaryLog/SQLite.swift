@@ -1,35 +1,61 @@
 internal import CSQLite
 
+/// SQLite on this machine.
+package enum SQLiteLibrary {
+    /// Why it cannot be used; nil when it can. Leaves it unloaded: the queue loads it when there is something to keep.
+    package static var problem: String? {
+        var why = [CChar](repeating: 0, count: 256)
+        return sq_is_usable(&why, why.count) ? nil : text(why)
+    }
+
+    /// - Throws: ``BoundaryError`` when it is not installed.
+    fileprivate static func load() throws(BoundaryError) -> sq_api {
+        var why = [CChar](repeating: 0, count: 256)
+        guard let loaded = sq_load(&why, why.count) else {
+            throw BoundaryError(.noLibrary, "\(text(why)); install libsqlite3-0")
+        }
+        return loaded.pointee
+    }
+
+    private static func text(_ why: [CChar]) -> String {
+        let reason = String(decoding: why.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        return "SQLite cannot be loaded: \(reason)"
+    }
+}
+
 /// A connection of SQLite's C API. For one thread.
 final class SQLite {
     let path: String
+    fileprivate let api: sq_api
     private let handle: OpaquePointer
 
     init(path: String) throws {
+        let api = try SQLiteLibrary.load()
+        self.api = api
         self.path = path
         var handle: OpaquePointer?
         // NOMUTEX: one thread uses it. NOFOLLOW: a link that another user put there is not followed.
         let flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW
-        let rc = sqlite3_open_v2(path, &handle, flags, nil)
+        let rc = api.sqlite3_open_v2(path, &handle, flags, nil)
         guard rc == SQLITE_OK, let handle else {
-            let extended = handle.map { sqlite3_extended_errcode($0) } ?? rc
-            sqlite3_close_v2(handle)
+            let extended = handle.map { api.sqlite3_extended_errcode($0) } ?? rc
+            api.sqlite3_close_v2(handle)
             throw BoundaryError.sqlite(extended, path, "cannot be opened")
         }
-        sqlite3_extended_result_codes(handle, 1)
+        api.sqlite3_extended_result_codes(handle, 1)
         self.handle = handle
     }
 
-    deinit { sqlite3_close_v2(handle) }
+    deinit { api.sqlite3_close_v2(handle) }
 
     /// The file could be opened for reading only.
-    var isReadOnly: Bool { sqlite3_db_readonly(handle, "main") == 1 }
+    var isReadOnly: Bool { api.sqlite3_db_readonly(handle, "main") == 1 }
 
     /// Rows that the last statement changed.
-    var changes: Int { Int(sqlite3_changes64(handle)) }
+    var changes: Int { Int(api.sqlite3_changes64(handle)) }
 
     func execute(_ sql: String) throws {
-        try check(sqlite3_exec(handle, sql, nil, nil, nil), sql)
+        try check(api.sqlite3_exec(handle, sql, nil, nil, nil), sql)
     }
 
     /// Runs the body in a transaction.
@@ -47,7 +73,7 @@ final class SQLite {
 
     func prepare(_ sql: String) throws -> Statement {
         var statement: OpaquePointer?
-        try check(sqlite3_prepare_v3(handle, sql, -1, UInt32(SQLITE_PREPARE_PERSISTENT), &statement, nil), sql)
+        try check(api.sqlite3_prepare_v3(handle, sql, -1, UInt32(SQLITE_PREPARE_PERSISTENT), &statement, nil), sql)
         guard let statement else { throw BoundaryError.sqlite(SQLITE_MISUSE, path, sql) }
         return Statement(statement, self)
     }
@@ -81,10 +107,10 @@ final class Statement {
         self.database = database
     }
 
-    deinit { sqlite3_finalize(handle) }
+    deinit { database.api.sqlite3_finalize(handle) }
 
     func bind(_ index: Int32, _ value: Int64) throws {
-        try database.check(sqlite3_bind_int64(handle, index, value), "bind")
+        try database.check(database.api.sqlite3_bind_int64(handle, index, value), "bind")
     }
 
     /// The bytes must stay valid until ``reset()``.
@@ -92,17 +118,19 @@ final class Statement {
         // SQLite would bind NULL for a null pointer.
         let rc =
             bytes.isEmpty
-            ? sqlite3_bind_zeroblob(handle, index, 0)
-            : sqlite3_bind_blob(handle, index, bytes.baseAddress, Int32(clamping: bytes.count), nil)
+            ? database.api.sqlite3_bind_zeroblob(handle, index, 0)
+            : database.api.sqlite3_bind_blob(handle, index, bytes.baseAddress, Int32(clamping: bytes.count), nil)
         try database.check(rc, "bind")
     }
 
     /// - Returns: whether there is a row.
     func step() throws -> Bool {
-        switch sqlite3_step(handle) {
+        switch database.api.sqlite3_step(handle) {
         case SQLITE_ROW: return true
         case SQLITE_DONE: return false
-        case let rc: throw BoundaryError.sqlite(rc, database.path, String(cString: sqlite3_sql(handle)))
+        case let rc:
+            let sql = database.api.sqlite3_sql(handle).map { String(cString: $0) } ?? ""
+            throw BoundaryError.sqlite(rc, database.path, sql)
         }
     }
 
@@ -114,17 +142,17 @@ final class Statement {
 
     /// Makes it ready for the next use, also after an error.
     func reset() {
-        sqlite3_reset(handle)
-        sqlite3_clear_bindings(handle)
+        database.api.sqlite3_reset(handle)
+        database.api.sqlite3_clear_bindings(handle)
     }
 
-    func integer(_ column: Int32) -> Int64 { sqlite3_column_int64(handle, column) }
+    func integer(_ column: Int32) -> Int64 { database.api.sqlite3_column_int64(handle, column) }
 
-    func text(_ column: Int32) -> String { sqlite3_column_text(handle, column).map { String(cString: $0) } ?? "" }
+    func text(_ column: Int32) -> String { database.api.sqlite3_column_text(handle, column).map { String(cString: $0) } ?? "" }
 
     func bytes(_ column: Int32) -> [UInt8] {
-        let count = Int(sqlite3_column_bytes(handle, column))
-        guard count > 0, let start = sqlite3_column_blob(handle, column) else { return [] }
+        let count = Int(database.api.sqlite3_column_bytes(handle, column))
+        guard count > 0, let start = database.api.sqlite3_column_blob(handle, column) else { return [] }
         return Array(UnsafeRawBufferPointer(start: start, count: count))
     }
 }

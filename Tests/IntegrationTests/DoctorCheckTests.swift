@@ -148,6 +148,10 @@ import Testing
         #expect(ProgramChecks.novnc(directory: fake.directory.path).status == .ok)
         #expect(ProgramChecks.desktopLibraries(missing: ["libpng16-16"]).fix == "apt install libpng16-16")
         #expect(ProgramChecks.libgit2(problem: "libgit2.so.1.5: no such file").status == .warning)
+        #expect(ProgramChecks.sqlite(problem: nil) == .ok("sqlite", "it can be loaded"))
+        #expect(ProgramChecks.sqlite(problem: "no such file").fix?.contains("apt install libsqlite3-0") == true)
+        #expect(ProgramChecks.zlib(problem: nil) == .ok("zlib", "it can be loaded"))
+        #expect(ProgramChecks.zlib(problem: "no such file").fix?.contains("apt install zlib1g") == true)
     }
 
     @Test func shell() {

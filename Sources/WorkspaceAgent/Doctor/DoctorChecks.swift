@@ -1,5 +1,7 @@
 import AgentCore
+import BoundaryLog
 import Desktop
+import Files
 import GitCredentials
 import GitWatch
 import Glibc
@@ -66,6 +68,8 @@ struct DoctorChecks {
                 ProgramChecks.gitSSH(machine, client: .find(environment: machine.environment))
             },
             Group(one: "libgit2") { ProgramChecks.libgit2(problem: GitLibrary.problem) },
+            Group(one: "sqlite") { ProgramChecks.sqlite(problem: SQLiteLibrary.problem) },
+            Group(one: "zlib") { ProgramChecks.zlib(problem: GzipLibrary.problem) },
             Group(one: "shell") { ProgramChecks.shell(login: LoginUser.namedShell()) },
         ]
     }
