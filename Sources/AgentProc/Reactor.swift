@@ -122,7 +122,8 @@ public final class Reactor: Sendable {
     }
 
     /// Has the reactor's thread do something between its reports; without that thread it is done here.
-    func perform(_ work: @escaping @Sendable () -> Void) {
+    /// - Parameter work: must not block.
+    public func perform(_ work: @escaping @Sendable () -> Void) {
         let (taken, isNews) = table.withLock { table in
             if table.running { table.work.append(work) }
             return (table.running, !table.isOwnThread)

@@ -66,7 +66,7 @@ int wa_peer_credentials(int fd, pid_t *pid, uid_t *uid, gid_t *gid) {
     return 0;
 }
 
-int wa_notify(const char *socket_path, const char *message) {
+int wa_notify(const char *socket_path, const char *message, bool may_wait) {
     struct sockaddr_un address;
     socklen_t length;
     int rc = make_address(socket_path, &address, &length);
@@ -78,7 +78,7 @@ int wa_notify(const char *socket_path, const char *message) {
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return -errno;
     ssize_t sent = sendto(
-        fd, message, strlen(message), MSG_NOSIGNAL, (struct sockaddr *)&address, length
+        fd, message, strlen(message), MSG_NOSIGNAL | (may_wait ? 0 : MSG_DONTWAIT), (struct sockaddr *)&address, length
     );
     rc = sent < 0 ? -errno : 0;
     close(fd);

@@ -182,6 +182,13 @@ public final class DaemonProcess: Sendable {
         try Self.notified(prefix, notify, seconds: seconds)
     }
 
+    /// All that the daemon sent to its notification socket since then, up to a message with the prefix.
+    public func notifications(until prefix: String) throws -> [String] {
+        var messages: [String] = []
+        repeat { messages.append(try notified("")) } while messages.last?.hasPrefix(prefix) == false
+        return messages
+    }
+
     private static func notified(_ prefix: String, _ notify: CInt, seconds: Int) throws -> String {
         var time = timeval(tv_sec: seconds, tv_usec: 0)
         setsockopt(notify, SOL_SOCKET, SO_RCVTIMEO, &time, socklen_t(MemoryLayout<timeval>.size))

@@ -198,7 +198,8 @@ int wa_unix_probe(const char *path);
 size_t wa_unix_path_max(void);
 int wa_peer_credentials(int fd, pid_t *pid, uid_t *uid, gid_t *gid);
 /// Sends one datagram to a systemd notification socket (a leading '@' names an abstract one).
-int wa_notify(const char *socket_path, const char *message);
+/// Without may_wait it is not sent while that socket's queue is full.
+int wa_notify(const char *socket_path, const char *message, bool may_wait);
 /// A connected pair of close-on-exec stream sockets.
 int wa_socketpair(int fds[2]);
 /// The AF_ constant of a socket, or -errno.

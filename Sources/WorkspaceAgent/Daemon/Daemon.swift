@@ -188,6 +188,10 @@ enum Daemon {
             "workspace-agent \(BuildInfo.version) listening on \(addresses)\(control)",
             metadata: ["instance": "\(service.instance.lowercased)", "pid": "\(getpid())"])
         systemd.ready("Listening on \(addresses)")
+        if let time = systemd.watchdogMicroseconds {
+            Watchdog(every: .microseconds(time / 2), group: group, reactor: processes.reactor, ping: systemd.alive)
+                .start()
+        }
         if configuration.printsExamples { listeners.printExamples() }
         if let show = configuration.showPage, let address = try? await page?.invitation() { show(address) }
         trimmer.started()
