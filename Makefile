@@ -5,7 +5,7 @@ RELEASE = .build/release/workspace-agent
 ADDRESS ?= 127.0.0.1:7717
 PREFIX ?= /usr/local
 
-.PHONY: run build test lint format bench proto install clean deps-build deps-test deps-bench deps-proto
+.PHONY: run build test lint format bench proto install uninstall deb clean deps-build deps-install deps-test deps-bench deps-proto
 
 run: build
 	$(RELEASE) dev --http-address $(ADDRESS)
@@ -44,14 +44,26 @@ bench: deps-bench build
 proto: deps-proto
 	scripts/proto.sh
 
-install: build
-	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/workspace-agent
+# BINARY=… takes a program that is built already; CODER_LINK=yes installs it under the name coder, too.
+BUILT = $(or $(BINARY),$(RELEASE))
+
+install: $(if $(BINARY),,build) deps-install
+	BINARY="$(BUILT)" PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" CODER_LINK="$(CODER_LINK)" scripts/install.sh install
+
+uninstall:
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install.sh uninstall
+
+deb: $(if $(BINARY),,build) deps-install
+	BINARY="$(BUILT)" scripts/deb.sh .build
 
 clean:
 	rm -rf .build Benchmarks/.build
 
 deps-build:
 	@scripts/deps.sh build
+
+deps-install:
+	@scripts/deps.sh install
 
 deps-test:
 	@scripts/deps.sh build test
