@@ -1,0 +1,99 @@
+// Output of a process as text. A process may write gigabytes: what is shown is bounded, and grouped into blocks that
+// the browser lays out only where they are seen.
+
+const shownBytes = 1 << 20;
+const blockBytes = 16 << 10;
+// A style costs the browser about as much as that much text.
+const nodeCost = 48;
+const longLine = 16 << 10;
+
+/** Text that grows at its end and is dropped at its beginning. */
+class OutputView {
+    constructor(label) {
+        this.blocks = h("div", { class: "blocks" });
+        this.element = h("div", { class: "output", tabindex: 0, role: "log", "aria-live": "off", "aria-label": label },
+            this.blocks);
+        this.lines = new StyledLines();
+        this.open = "";
+        this.cost = 0;
+        this.dropped = 0;
+        this.openLine = h("div", { class: "line" });
+        this.newBlock(0);
+    }
+
+    /** The offset of the first byte that is shown. */
+    get firstOffset() { return this.blocks.firstElementChild.offset; }
+
+    newBlock(offset) {
+        this.block = h("div", { class: "block" });
+        this.block.offset = offset;
+        this.block.cost = 0;
+        this.blocks.append(this.block);
+    }
+
+    /** Shows more text, whose first byte is at this offset of the output. */
+    append(text, offset) {
+        if (this.blocks.childElementCount === 1 && this.block.cost === 0 && this.open === "") this.block.offset = offset;
+        keepAtEnd(this.element, () => this.write(text, offset));
+    }
+
+    write(text, offset) {
+        this.openLine.remove();
+        const parts = text.split("\n");
+        const ascii = !/[^\x00-\x7f]/.test(text);
+        let position = offset;
+        for (let i = 0; i < parts.length; i++) {
+            position += (ascii ? parts[i].length : encodedLength(parts[i])) + 1;
+            this.open += parts[i];
+            if (i < parts.length - 1 || this.open.length > longLine) this.endLine(position);
+        }
+        this.showOpenLine();
+        this.trim();
+    }
+
+    /** Adds the line that is complete; a new block begins behind a full one. */
+    endLine(next) {
+        const nodes = this.lines.nodes(overwritten(this.open));
+        const cost = this.open.length + 1 + nodeCost * nodes.length;
+        this.block.append(h("div", { class: "line" }, nodes));
+        this.block.cost += cost;
+        this.cost += cost;
+        this.open = "";
+        if (this.block.cost >= blockBytes) this.newBlock(next);
+    }
+
+    /** The last line is shown as it grows; its style is the next line's only once it is complete. */
+    showOpenLine() {
+        if (this.open === "") return;
+        const lines = new StyledLines();
+        lines.style = this.lines.style;
+        this.openLine.replaceChildren(...lines.nodes(overwritten(this.open)));
+        this.block.append(this.openLine);
+    }
+
+    trim() {
+        while (this.cost > shownBytes && this.blocks.childElementCount > 1) {
+            this.cost -= this.blocks.firstElementChild.cost;
+            this.blocks.firstElementChild.remove();
+        }
+    }
+
+    note(text) {
+        keepAtEnd(this.element, () => this.block.append(h("div", { class: "line note" }, text)));
+    }
+}
+
+const encoder = new TextEncoder();
+function encodedLength(text) { return encoder.encode(text).length; }
+
+/** What is left of a line in which carriage returns went back to its beginning, as progress bars do. */
+function overwritten(line) {
+    const text = line.endsWith("\r") ? line.slice(0, -1) : line;
+    return text.slice(text.lastIndexOf("\r") + 1);
+}
+
+/** The text of an event of the output stream. */
+function eventText(data) {
+    if (data.text !== undefined) return data.text;
+    return new TextDecoder().decode(Uint8Array.from(atob(data.base64), (char) => char.charCodeAt(0)));
+}
