@@ -1,15 +1,15 @@
-import AgentTestSupport
 import Foundation
 import Glibc
 
 /// A headless Chromium, driven through chromedriver (W3C WebDriver). Every call blocks.
-final class Browser {
+public final class Browser {
     private let directory: TemporaryDirectory
     private let driver: pid_t
     private let connection: RawConnection
     private var session = ""
 
-    init(width: Int = 1400, height: Int = 900) throws {
+    /// A window of this size in pixels.
+    public init(width: Int = 1400, height: Int = 900) throws {
         directory = try TemporaryDirectory()
         let log = "\(directory.path)/log"
         driver = try DaemonProcess.spawn(
@@ -27,7 +27,14 @@ final class Browser {
         ]
         let answer = try post(
             "/session",
-            ["capabilities": ["alwaysMatch": ["browserName": "chrome", "goog:chromeOptions": ["args": arguments]]]])
+            [
+                "capabilities": [
+                    "alwaysMatch": [
+                        "browserName": "chrome", "goog:chromeOptions": ["args": arguments],
+                        "goog:loggingPrefs": ["browser": "ALL", "performance": "ALL"],
+                    ]
+                ]
+            ])
         guard let id = (answer as? [String: Any])?["sessionId"] as? String else {
             throw DeadlineExceeded(what: "a session: \(answer ?? "nothing")")
         }
@@ -60,15 +67,34 @@ final class Browser {
         return value
     }
 
-    func open(_ url: String) throws { _ = try post("\(session)/url", ["url": url]) }
+    /// Goes to an address, and waits until it is loaded.
+    public func open(_ url: String) throws { _ = try post("\(session)/url", ["url": url]) }
 
     /// The value of a script's `return`.
-    func run(_ script: String) throws -> Any? {
+    public func run(_ script: String) throws -> Any? {
         try post("\(session)/execute/sync", ["script": script, "args": [Any]()])
     }
 
+    /// Looks again and again at a script's value, which nothing announces, until it is true.
+    public func wait(_ what: String, seconds: Int = 60, _ script: String) throws {
+        let deadline = ContinuousClock.now + .seconds(seconds)
+        while try run("return \(script)") as? Bool != true {
+            guard ContinuousClock.now < deadline else {
+                let text = try run("return document.body.innerText.slice(0, 2000)") as? String
+                throw DeadlineExceeded(what: "\(what); the page shows: \(text ?? "nothing")")
+            }
+            poll(nil, 0, 20)
+        }
+    }
+
+    /// Messages since the last call: `browser` is the console, `performance` what the network did, as JSON.
+    public func log(_ kind: String) throws -> [String] {
+        let entries = try post("\(session)/se/log", ["type": kind]) as? [[String: Any]] ?? []
+        return entries.compactMap { $0["message"] as? String }
+    }
+
     /// Moves the pointer to a place of the page and clicks.
-    func click(x: Int, y: Int) throws {
+    public func click(x: Int, y: Int) throws {
         try perform([
             "type": "pointer", "id": "mouse", "parameters": ["pointerType": "mouse"],
             "actions": [
@@ -79,7 +105,7 @@ final class Browser {
     }
 
     /// Presses and releases the key of each character; `\u{E007}` is Enter (WebDriver, 17.4.2).
-    func type(_ text: String) throws {
+    public func type(_ text: String) throws {
         let keys = text.flatMap { key -> [[String: Any]] in
             [["type": "keyDown", "value": String(key)], ["type": "keyUp", "value": String(key)]]
         }
@@ -90,7 +116,8 @@ final class Browser {
         _ = try post("\(session)/actions", ["actions": [source]])
     }
 
-    func screenshot() throws -> Data {
+    /// What the window shows, as PNG.
+    public func screenshot() throws -> Data {
         let response = try connection.request("GET", "\(session)/screenshot")
         guard let text = response.json["value"] as? String, let data = Data(base64Encoded: text) else {
             throw DeadlineExceeded(what: "a screenshot: \(response.status)")
