@@ -5,7 +5,7 @@ RELEASE = .build/release/workspace-agent
 ADDRESS ?= 127.0.0.1:7717
 PREFIX ?= /usr/local
 
-.PHONY: run build test lint format bench proto install uninstall deb clean deps-build deps-install deps-test deps-bench deps-proto
+.PHONY: run build test lint format bench proto openapi flags install uninstall deb clean deps-build deps-install deps-test deps-bench deps-proto
 
 run: build
 	$(RELEASE) dev --http-address $(ADDRESS)
@@ -43,6 +43,13 @@ bench: deps-bench build
 
 proto: deps-proto
 	scripts/proto.sh
+
+openapi: deps-test
+	scripts/openapi.py
+
+flags:
+	$(SWIFT) build --product workspace-agent
+	scripts/configuration.py
 
 # BINARY=… takes a program that is built already; CODER_LINK=yes installs it under the name coder, too.
 BUILT = $(or $(BINARY),$(RELEASE))

@@ -278,9 +278,12 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        // The document that the daemon serves: `make openapi` makes openapi.json.
+        .target(name: "COpenAPI", exclude: ["openapi.json"]),
         .executableTarget(
             name: "WorkspaceAgent",
             dependencies: [
+                "COpenAPI",
                 "AgentCore",
                 "AgentHTTP",
                 "AgentProc",

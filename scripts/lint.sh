@@ -45,6 +45,7 @@ CZlib
 CLibgit2
 CSSH2
 CDesktop
+COpenAPI
 AgentCore              CPlatform CRegex
 AgentProto
 Yamux                  AgentCore
@@ -62,8 +63,8 @@ BoundaryLog            AgentCore AgentProto CPlatform CSQLite ControlPlaneAPI DR
 WorkspaceScripts       AgentCore AgentHTTP AgentProto CPlatform ControlPlaneAPI DRPC
 ControlPlane           AgentCore AgentProto CPlatform ControlPlaneAPI DRPC WebSockets Yamux
 ControlPlaneSimulator  AgentCore AgentProto ControlPlaneAPI DRPC WebSockets Yamux
-WorkspaceAgent         AgentCore AgentHTTP AgentProc AgentProto AgentSocket BoundaryLog CPage CPlatform ControlPlane
-WorkspaceAgent         ControlPlaneAPI ControlPlaneSimulator DRPC Desktop Files GitCredentials GitWatch
+WorkspaceAgent         AgentCore AgentHTTP AgentProc AgentProto AgentSocket BoundaryLog COpenAPI CPage CPlatform
+WorkspaceAgent         ControlPlane ControlPlaneAPI ControlPlaneSimulator DRPC Desktop Files GitCredentials GitWatch
 WorkspaceAgent         WorkspaceScripts
 '
 targets=$(git ls-files Sources | cut -d / -f 2 | sort -u)
@@ -149,6 +150,9 @@ rm -f "$log"
 unused=$(python3 scripts/unused-imports.py $sources $tests) || failed=1
 check "unused imports" "$unused"
 
+# What is made of other files is current.
+scripts/openapi.py --check || failed=1
+scripts/configuration.py --check "$(swift build --show-bin-path)/workspace-agent" || failed=1
 if [ -x scripts/proto.sh ] && command -v protoc >/dev/null; then
     scripts/proto.sh --check || failed=1
 fi

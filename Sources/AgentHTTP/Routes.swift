@@ -48,6 +48,9 @@ public final class AgentRoutes {
         add(.init(path: path, method: .get, isWebSocket: true, changes: changes), handler)
     }
 
+    /// Every route as `METHOD /path`, in the order in which they were added.
+    public var list: [String] { entries.map { "\($0.method.rawValue) \($0.path)" } }
+
     var table: RouteTable { RouteTable(entries: entries) }
 }
 

@@ -12,16 +12,24 @@ struct AgentCommand: ParsableCommand {
               workspace-agent agent --agent-url https://coder.example.com --agent-token-file /run/agent-token
             """)
 
-    @Option(help: "Unix socket of the HTTP API; empty for none. [WORKSPACE_AGENT_HTTP_SOCKET]")
+    @Option(
+        help: """
+            Unix socket of the HTTP API; default $XDG_RUNTIME_DIR/workspace-agent/http.sock, else \
+            /tmp/workspace-agent-UID/http.sock; empty for none. [WORKSPACE_AGENT_HTTP_SOCKET]
+            """)
     var httpSocket: String?
 
     @Option(help: "TCP address host:port of the HTTP API; repeatable. [WORKSPACE_AGENT_HTTP_ADDRESS, commas]")
     var httpAddress: [String] = []
 
-    @Option(help: "File that holds the token of the TCP addresses. [WORKSPACE_AGENT_HTTP_TOKEN_FILE]")
+    @Option(
+        help: """
+            File that holds the token of the TCP addresses; default a new token in http.token beside the socket. \
+            [WORKSPACE_AGENT_HTTP_TOKEN_FILE]
+            """)
     var httpTokenFile: String?
 
-    @Option(help: "token or none: whether TCP addresses ask for the token. [WORKSPACE_AGENT_HTTP_AUTH]")
+    @Option(help: "token or none: whether TCP addresses ask for the token; default token. [WORKSPACE_AGENT_HTTP_AUTH]")
     var httpAuth: String?
 
     @Flag(
@@ -48,22 +56,27 @@ struct AgentCommand: ParsableCommand {
     @Option(help: "Directory of noVNC, for the desktop's viewer; default /usr/share/novnc. [WORKSPACE_AGENT_NOVNC_DIR]")
     var novncDir: String?
 
-    @Option(help: "Directory for state. [WORKSPACE_AGENT_STATE_DIR]")
+    @Option(
+        help: """
+            Directory for state; default $XDG_STATE_HOME/workspace-agent, else ~/.local/state/workspace-agent, else \
+            /tmp/workspace-agent-UID. [WORKSPACE_AGENT_STATE_DIR]
+            """)
     var stateDir: String?
 
-    @Option(help: "Directory for commands that name none; default home. [WORKSPACE_AGENT_DIRECTORY]")
+    @Option(help: "Directory for commands that name none; default the home directory. [WORKSPACE_AGENT_DIRECTORY]")
     var directory: String?
 
-    @Option(help: "File for human-readable logs; - is stderr. [CODER_AGENT_LOGGING_HUMAN]")
+    @Option(help: "File for human-readable logs; default -, which is stderr. [CODER_AGENT_LOGGING_HUMAN]")
     var logHuman: String?
 
     @Option(help: "File for JSON logs; - is stderr. [CODER_AGENT_LOGGING_JSON]")
     var logJson: String?
 
-    @Option(help: "Directory of workspace-agent.log; default $TMPDIR. [CODER_AGENT_LOG_DIR]")
+    @Option(
+        help: "Directory of workspace-agent.log, rotated at 5 MiB, 3 kept; default $TMPDIR. [CODER_AGENT_LOG_DIR]")
     var logDir: String?
 
-    @Option(help: "trace, debug, info, notice, warning, error or critical. [WORKSPACE_AGENT_LOG_LEVEL]")
+    @Option(help: "trace, debug, info, notice, warning, error or critical; default info. [WORKSPACE_AGENT_LOG_LEVEL]")
     var logLevel: String?
 
     @Option(help: "Address of a listener for Prometheus alone. [CODER_AGENT_PROMETHEUS_ADDRESS]")

@@ -12,8 +12,7 @@ struct LinkOptions: ParsableArguments {
     var agentTokenFile: String?
 
     @Option(
-        help:
-            "token, aws-instance-identity, azure-instance-identity or google-instance-identity. [CODER_AGENT_AUTH]")
+        help: "token, aws-, azure- or google-instance-identity; default token. [CODER_AGENT_AUTH]")
     var auth: String?
 
     @Option(help: "Header k=v of every request to the control plane; repeatable. [CODER_AGENT_HEADER, commas]")

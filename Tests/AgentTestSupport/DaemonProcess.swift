@@ -131,7 +131,12 @@ public final class DaemonProcess: Sendable {
         return path.appendingPathComponent("workspace-agent").path
     }
 
-    public func connect(timeout: Int = 60) throws -> RawConnection { try RawConnection(unix: socket, timeout: timeout) }
+    /// A connection whose answers are held against the documented API.
+    public func connect(timeout: Int = 60) throws -> RawConnection {
+        let connection = try RawConnection(unix: socket, timeout: timeout)
+        connection.contract = .documented
+        return connection
+    }
 
     public var token: String {
         let text = try? String(contentsOfFile: "\(directory.path)/http.token", encoding: .utf8)
@@ -203,7 +208,9 @@ public final class DaemonProcess: Sendable {
 
     /// A TCP connection; see ``authorization`` for its token.
     public func connectTCP(timeout: Int = 60) throws -> RawConnection {
-        try RawConnection(port: port, timeout: timeout)
+        let connection = try RawConnection(port: port, timeout: timeout)
+        connection.contract = .documented
+        return connection
     }
 
     /// The header that TCP listeners ask for.

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import Testing
 
 /// A blocking client connection on which a test says every byte itself.
 public final class RawConnection {
@@ -8,6 +9,8 @@ public final class RawConnection {
         /// Names in lower case.
         public var headers: [String: String] = [:]
         public var body = Data()
+
+        public init() {}
 
         public var text: String { String(decoding: body, as: UTF8.self) }
         public var json: [String: Any] {
@@ -21,6 +24,10 @@ public final class RawConnection {
 
     public let descriptor: CInt
     private var buffer = Data()
+    /// What the answers to ``send(_:_:headers:body:)`` must agree with.
+    public var contract: APIContract?
+    /// Requests that have no answer yet; nil once a test sent bytes of its own.
+    private var asked: [(method: String, target: String)]? = []
 
     /// - Parameter timeout: seconds after which any read fails.
     public init(unix path: String, timeout: Int = 60) throws {
@@ -62,6 +69,11 @@ public final class RawConnection {
     public func send(_ text: String) throws { try send(Data(text.utf8)) }
 
     public func send(_ data: Data) throws {
+        asked = nil
+        try write(data)
+    }
+
+    private func write(_ data: Data) throws {
         var rest = [UInt8](data)[...]
         while !rest.isEmpty {
             let n = Array(rest).withUnsafeBytes {
@@ -124,7 +136,8 @@ public final class RawConnection {
 
     /// One HTTP response with its whole body.
     public func response() throws -> Response {
-        var response = try head()
+        var response = try readHead()
+        defer { check(response, hasBody: true) }
         if response.status == 101 { return response }
         if let length = response.headers["content-length"].flatMap({ Int($0) }) {
             response.body = try receive(exactly: length)
@@ -144,6 +157,20 @@ public final class RawConnection {
 
     /// The head of one HTTP response; its body has not been read.
     public func head() throws -> Response {
+        let response = try readHead()
+        check(response, hasBody: false)
+        return response
+    }
+
+    /// Holds an answer against the documented API.
+    private func check(_ response: Response, hasBody: Bool) {
+        guard let contract, asked?.isEmpty == false, let (method, target) = asked?.removeFirst() else { return }
+        for problem in contract.problems(method, target, response, hasBody: hasBody) {
+            Issue.record("docs/openapi.yaml: \(method) \(target) answered \(response.status): \(problem)")
+        }
+    }
+
+    private func readHead() throws -> Response {
         var response = Response()
         while true {
             let head = try line()
@@ -202,6 +229,7 @@ public final class RawConnection {
         all.merge(headers) { _, new in new }
         var text = "\(method) \(path) HTTP/1.1\r\n"
         for (name, value) in all where !value.isEmpty { text += "\(name): \(value)\r\n" }
-        try send(text + "\r\n" + (body ?? ""))
+        asked?.append((method, path))
+        try write(Data((text + "\r\n" + (body ?? "")).utf8))
     }
 }

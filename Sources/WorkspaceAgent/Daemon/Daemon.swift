@@ -123,6 +123,8 @@ enum Daemon {
             page?.sessions.mode(of: $0.head) ?? .on
         }
         overview.add(to: routes)
+        OpenAPIRoute.add(to: routes)
+        context.logger.trace("routes", metadata: ["routes": "\(routes.list.joined(separator: ", "))"])
         let trimmer = MemoryTrimmer(group.next())
         let service = HTTPService(
             routes: routes, metrics: context.metrics, logger: context.logger, instance: identity.instance
