@@ -48,7 +48,9 @@ public struct FilesError: Error, Sendable, Equatable {
     ///   - path: as the client wrote it.
     public static func system(_ number: CInt, _ operation: String, _ path: String) -> FilesError {
         let number = number < 0 ? -number : number
-        return FilesError(code(of: number), "\(operation) \(path): \(reason(number))")
+        // No name has a NUL in it: see `withName`.
+        let code = number == EINVAL && path.utf8.contains(0) ? Code.invalid : code(of: number)
+        return FilesError(code, "\(operation) \(path): \(reason(number))")
     }
 
     /// The C library's text in lower case.

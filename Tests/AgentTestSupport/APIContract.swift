@@ -46,13 +46,16 @@ public struct APIContract: @unchecked Sendable {
     public func problems(
         _ method: String, _ target: String, _ answer: RawConnection.Response, hasBody: Bool = true
     ) -> [String] {
-        let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
+        let local = target.replacingOccurrences(of: "^http://[^/]*", with: "", options: .regularExpression)
+        let parts = local.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
         let path = parts[0].split(separator: "/", omittingEmptySubsequences: true)
+        // What no route has seen is refused for many reasons.
+        let isRefusal = answer.status >= 400 && answer.status != 500
         guard let item = paths.first(where: { Self.matches($0.segments, path) })?.item else {
-            return answer.status == 404 ? [] : ["the path is not documented"]
+            return isRefusal ? [] : ["the path is not documented"]
         }
         guard let operation = item[method.lowercased()] as? Object else {
-            return answer.status == 405 ? [] : ["\(method) is not documented"]
+            return isRefusal ? [] : ["\(method) is not documented"]
         }
         var problems: [String] = []
         if answer.status < 400, parts.count > 1 {
@@ -141,7 +144,9 @@ public struct SchemaCheck {
         }
         if let object = value as? Object { problems += objectProblems(object, schema, place) }
         if let array = value as? [Any] {
-            if let most = schema["maxItems"] as? Int, array.count > most { problems.append("\(place) has over \(most)") }
+            if let most = schema["maxItems"] as? Int, array.count > most {
+                problems.append("\(place) has over \(most)")
+            }
             if let least = schema["minItems"] as? Int, array.count < least {
                 problems.append("\(place) has under \(least)")
             }
