@@ -1,7 +1,6 @@
 import AgentTestSupport
 import Foundation
 import Glibc
-import Testing
 
 @testable import AgentCore
 
