@@ -28,7 +28,7 @@ final class PageVisit {
     func wait(for text: String, in selector: String = "main", seconds: Int = 60) throws {
         try browser.wait(
             "\(selector) shows “\(text)”", seconds: seconds,
-            "!!document.querySelector('\(selector)')?.innerText.includes(\(Self.quoted(text)))")
+            "!!document.querySelector('\(selector)')?.textContent.includes(\(Self.quoted(text)))")
     }
 
     /// Clicks the button, or what looks like one, with this text.

@@ -19,7 +19,24 @@ class OutputView {
         this.dropped = 0;
         this.openLine = h("div", { class: "line" });
         this.newBlock(0);
+        this.keepFollowing();
     }
+
+    /** Stays at the end until a person scrolls away from it. Heights are known only once the browser has laid blocks
+     *  out, so being at the end is remembered, not measured. */
+    keepFollowing() {
+        this.following = true;
+        const look = () => requestAnimationFrame(() => {
+            const { scrollHeight, scrollTop, clientHeight } = this.element;
+            this.following = scrollHeight - scrollTop - clientHeight < 24;
+        });
+        for (const name of ["wheel", "touchmove", "keyup", "pointerup"]) this.element.addEventListener(name, look, { passive: true });
+        const observer = new ResizeObserver(() => this.toEnd());
+        observer.observe(this.blocks);
+        observer.observe(this.element);
+    }
+
+    toEnd() { if (this.following) this.element.scrollTop = this.element.scrollHeight; }
 
     /** The offset of the first byte that is shown. */
     get firstOffset() { return this.blocks.firstElementChild.offset; }
@@ -34,7 +51,8 @@ class OutputView {
     /** Shows more text, whose first byte is at this offset of the output. */
     append(text, offset) {
         if (this.blocks.childElementCount === 1 && this.block.cost === 0 && this.open === "") this.block.offset = offset;
-        keepAtEnd(this.element, () => this.write(text, offset));
+        this.write(text, offset);
+        this.toEnd();
     }
 
     write(text, offset) {
@@ -59,7 +77,10 @@ class OutputView {
         this.block.cost += cost;
         this.cost += cost;
         this.open = "";
-        if (this.block.cost >= blockBytes) this.newBlock(next);
+        if (this.block.cost < blockBytes) return;
+        // What the block's height will be about, until it is laid out.
+        this.block.style.containIntrinsicSize = `auto ${this.block.childElementCount * 17}px`;
+        this.newBlock(next);
     }
 
     /** The last line is shown as it grows; its style is the next line's only once it is complete. */
@@ -79,7 +100,8 @@ class OutputView {
     }
 
     note(text) {
-        keepAtEnd(this.element, () => this.block.append(h("div", { class: "line note" }, text)));
+        this.block.append(h("div", { class: "line note" }, text));
+        this.toEnd();
     }
 }
 

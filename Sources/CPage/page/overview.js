@@ -31,7 +31,6 @@ function usagePlots() {
         new Plot({ title: "Memory (resident)", value: (s) => s.rss_bytes, format: formatBytes, least: 16 << 20 }),
         new Plot({ title: "CPU, of one core", value: (s) => s.cpu_percent, format: (n) => `${n.toFixed(1)} %`, least: 5 }),
         new Plot({ title: "Connections", value: (s) => s.connections, format: (n) => String(Math.round(n)), least: 4 }),
-        new Plot({ title: "Streams", value: (s) => s.streams, format: (n) => String(Math.round(n)), least: 4 }),
     ];
 }
 
