@@ -71,8 +71,10 @@ install -D -m 0644 packaging/debian/lintian-overrides "$stage/usr/share/lintian/
 
 foreign=$(unpackaged)
 [ -z "$foreign" ] || echo "deb.sh: linked with libraries of no package, which must be where it runs:" $foreign >&2
-libgit2=$(grep -aoE 'libgit2\.so\.[0-9.]*[0-9]' "$binary" | head -n 1)
-[ -n "$libgit2" ] || { echo "deb.sh: $binary does not say which libgit2 it loads" >&2; exit 1; }
+# It loads that of the headers that it was built with.
+libgit2=libgit2.so.$(sed -n 's/^#define LIBGIT2_SOVERSION  *"\(.*\)"/\1/p' /usr/include/git2/version.h)
+recommends=$(loaded "$libgit2" libsqlite3.so.0 libz.so.1)
+suggests=$(loaded libssh2.so.1 libvncclient.so.1 libpng16.so.16 libxkbcommon.so.0 libxcb.so.1)
 install -d "$stage/DEBIAN"
 for script in postinst prerm postrm; do install -m 0755 "packaging/debian/$script" "$stage/DEBIAN/$script"; done
 echo /etc/default/workspace-agent >"$stage/DEBIAN/conffiles"
@@ -83,9 +85,8 @@ Architecture: $architecture
 Maintainer: $maintainer
 Installed-Size: $(du -sk --apparent-size --exclude DEBIAN "$stage" | cut -f 1)
 Depends: $(linked)
-Recommends: $(loaded "$libgit2" libsqlite3.so.0 libz.so.1)ca-certificates, git, openssh-client
-Suggests: $(loaded libssh2.so.1 libvncclient.so.1 libpng16.so.16 libxkbcommon.so.0 libxcb.so.1)$(
-    )tigervnc-standalone-server, openbox, ffmpeg, novnc
+Recommends: ${recommends}ca-certificates, git, openssh-client
+Suggests: ${suggests}tigervnc-standalone-server, openbox, ffmpeg, novnc
 Section: devel
 Priority: optional
 Description: daemon inside a developer's workspace

@@ -38,22 +38,4 @@ import Testing
         #expect(run.text.contains("it works"))
         #expect(try await daemon.stop() == 0)
     }
-
-    @Test(.enabled(if: mayMount, "mounts are not permitted")) func withoutZlibPlainArchivesOnly() async throws {
-        let wrapper = Self.without("libz.so.1")
-        let daemon = try DaemonProcess(wrapper: wrapper)
-        let health = try daemon.connect().request("GET", "/healthz").text
-        #expect(health.contains(#""status":"ok""#))
-        #expect(health.contains("archives are not compressed: zlib cannot be loaded: "))
-        let base = "/api/v0/archive?path=\(daemon.directory.path)"
-        let out = try daemon.connect().request(
-            "GET", "\(base)/log", headers: ["Accept-Encoding": "gzip"])
-        #expect(out.status == 200 && out.headers["content-encoding"] == nil)
-        #expect(out.text.contains("workspace-agent.log"))
-        let into = try daemon.connect().request(
-            "PUT", "\(base)/in", headers: ["Content-Encoding": "gzip"], body: "not read")
-        #expect(into.text.contains("install zlib1g, or use plain tar archives"))
-        #expect(try check("zlib", wrapper, daemon.directory.path).hasPrefix("warning"))
-        #expect(try await daemon.stop() == 0)
-    }
 }

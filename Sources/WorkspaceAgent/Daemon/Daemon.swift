@@ -190,10 +190,12 @@ enum Daemon {
             "workspace-agent \(BuildInfo.version) listening on \(addresses)\(control)",
             metadata: ["instance": "\(service.instance.lowercased)", "pid": "\(getpid())"])
         systemd.ready("Listening on \(addresses)")
-        if let time = systemd.watchdogMicroseconds {
-            Watchdog(every: .microseconds(time / 2), group: group, reactor: processes.reactor, ping: systemd.alive)
-                .start()
+        let watchdog = systemd.watchdogMicroseconds.map {
+            Watchdog(every: .microseconds($0 / 2), group: group, reactor: processes.reactor, ping: systemd.alive)
         }
+        watchdog?.start()
+        // To the end: a shutdown may take longer than systemd waits for a sign of life.
+        defer { withExtendedLifetime(watchdog) {} }
         if configuration.printsExamples { listeners.printExamples() }
         if let show = configuration.showPage, let address = try? await page?.invitation() { show(address) }
         trimmer.started()

@@ -2,8 +2,7 @@ import AgentProc
 import NIOCore
 
 /// Signs of life for systemd. Each goes through the threads on which everything depends, one after the other, before
-/// it is given: one that hangs keeps it back, and systemd restarts the daemon. They go on until the process ends, since
-/// a shutdown may take longer than the time between them.
+/// it is given: one that hangs keeps it back, and systemd restarts the daemon. They end with the watchdog.
 final class Watchdog: Sendable {
     /// Shorter ones would keep a core busy.
     private static let shortest = TimeAmount.milliseconds(1)
@@ -26,13 +25,13 @@ final class Watchdog: Sendable {
     func start() { pass(loops[...]) }
 
     private func pass(_ rest: ArraySlice<any EventLoop>) {
-        guard let loop = rest.first else { return reactor.perform { self.finish() } }
-        loop.execute { self.pass(rest.dropFirst()) }
+        guard let loop = rest.first else { return reactor.perform { [weak self] in self?.finish() } }
+        loop.execute { [weak self] in self?.pass(rest.dropFirst()) }
     }
 
     /// The next one begins only now, so that a thread that hangs finds one waiting for it and no more.
     private func finish() {
         ping()
-        loops.first?.scheduleTask(in: interval) { self.start() }
+        loops.first?.scheduleTask(in: interval) { [weak self] in self?.start() }
     }
 }
