@@ -60,8 +60,8 @@ final class PageVisit {
             else { return nil }
             let request = params["request"] as? [String: Any]
             let url = URL(string: request?["url"] as? String ?? params["url"] as? String ?? "")
-            // `data:` and `blob:` have none.
-            guard let url, let host = url.host else { return nil }
+            // The browser's own pages, `data:` and `blob:` are no requests to a host.
+            guard let url, let host = url.host, ["http", "https", "ws", "wss"].contains(url.scheme) else { return nil }
             return "\(host):\(url.port ?? 80)"
         }
         #expect(!hosts.isEmpty)

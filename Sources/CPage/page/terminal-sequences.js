@@ -79,7 +79,7 @@ function terminalKey(event, modes) {
     const { key } = event;
     if (event.isComposing || event.metaKey || key === "Dead" || key === "Process") return null;
     // 2 shift, 3 alt, 5 control and their sums, as xterm numbers them.
-    const modifiers = 1 + event.shiftKey + 2 * event.altKey + 4 * event.ctrlKey;
+    const modifiers = 1 + !!event.shiftKey + 2 * !!event.altKey + 4 * !!event.ctrlKey;
     if (keyFinals[key]) {
         if (modifiers > 1) return `\x1b[1;${modifiers}${keyFinals[key]}`;
         return `\x1b${modes.cursorKeys ? "O" : "["}${keyFinals[key]}`;
