@@ -159,9 +159,19 @@ public final class HTTPService: Sendable {
         exchange.status = response.status.code
         if let name = Self.instanceHeader { response.headers[name] = instanceText }
         response.headers[.date] = date.now()
+        Self.makeInert(&response)
         if response.status != .switchingProtocols, let length = response.body.contentLength {
             response.headers[.contentLength] = String(length)
         }
+    }
+
+    /// What is read from a file or a process may be a web page: opened as one, it must run nothing on the origin of the
+    /// page at `/ui`, whose session it would have.
+    private static func makeInert(_ response: inout Response) {
+        guard let type = response.headers[.contentType] else { return }
+        response.headers[.xContentTypeOptions] = "nosniff"
+        guard response.headers[.contentSecurityPolicy] == nil, !type.hasPrefix("application/json") else { return }
+        response.headers[.contentSecurityPolicy] = "default-src 'none'; sandbox; frame-ancestors 'none'"
     }
 
     private func chat(_ head: HTTPRequest) -> ChatIdentity? {

@@ -47,7 +47,7 @@ struct DoctorRun {
         }
         #expect(code == (checks.contains { $0.status == "error" } ? 1 : 0))
         #expect(Set(checks.map(\.name)).count == checks.count)
-        #expect(took < .seconds(10))
+        #expect(took < .seconds(30))
     }
 
     subscript(name: String) -> Check {
@@ -174,7 +174,7 @@ struct DoctorRun {
         let report = try DoctorRun(in: directory)
         #expect(report["disk"].status == "error")
         #expect(report["disk"].detail.contains("log directory \(directory.path)/log: the file system does not answer"))
-        #expect(report.took < .seconds(6))
+        #expect(report.took < .seconds(30))
         hanging.unmount()
         #expect(!(try DoctorRun(in: directory)["disk"].detail).contains("does not answer"))
     }

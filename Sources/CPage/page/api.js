@@ -17,7 +17,7 @@ class AwayError extends Error {
 
 function describeError(error) { return error.detail ? `${error.message} ${error.detail}` : error.message; }
 
-/** Whether the daemon is there. Whoever needs it waits for `ready()`; one loop alone asks for it again. */
+/** Whether the daemon is there. Code that needs it waits for `ready()`; one loop alone asks for it again. */
 const connection = {
     state: "connected",
     instance: null,
