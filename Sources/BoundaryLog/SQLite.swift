@@ -148,7 +148,9 @@ final class Statement {
 
     func integer(_ column: Int32) -> Int64 { database.api.sqlite3_column_int64(handle, column) }
 
-    func text(_ column: Int32) -> String { database.api.sqlite3_column_text(handle, column).map { String(cString: $0) } ?? "" }
+    func text(_ column: Int32) -> String {
+        database.api.sqlite3_column_text(handle, column).map { String(cString: $0) } ?? ""
+    }
 
     func bytes(_ column: Int32) -> [UInt8] {
         let count = Int(database.api.sqlite3_column_bytes(handle, column))

@@ -21,7 +21,8 @@ import Testing
 
     /// Files and links, with their modes.
     private func tree(_ directory: String) throws -> [String] {
-        try run("cd \(directory); find . -not -type d -printf '%m %P\\n' | sort").split(separator: "\n").map(String.init)
+        try run("cd \(directory); find . -not -type d -printf '%m %P\\n' | sort").split(separator: "\n").map(
+            String.init)
     }
 
     @Test func installAndUninstallAreInverse() throws {
@@ -76,7 +77,9 @@ import Testing
             #expect(page.contains(text), "\(text)")
         }
         // A renderer complains of what it does not understand.
-        let shown = try CommandResult.of(["sh", "-c", "scripts/manpage.py \"$BINARY\" | groff -man -Tutf8 -ww 2>&1 >/dev/null"])
+        let shown = try CommandResult.of([
+            "sh", "-c", "scripts/manpage.py \"$BINARY\" | groff -man -Tutf8 -ww 2>&1 >/dev/null",
+        ])
         #expect(shown.output == "" || shown.output.contains("not found"))
     }
 
@@ -107,7 +110,8 @@ import Testing
         }
 
         let contents = try run("dpkg-deb -c \(package)")
-        #expect(contents.split(separator: "\n").allSatisfy { $0.contains(" root/root ") && $0.contains(" 2023-11-14 ") })
+        #expect(
+            contents.split(separator: "\n").allSatisfy { $0.contains(" root/root ") && $0.contains(" 2023-11-14 ") })
         for line in [
             "-rwxr-xr-x root/root", "./usr/bin/workspace-agent\n", "./etc/default/workspace-agent\n",
             "./usr/lib/systemd/system/workspace-agent@.service\n", "./usr/lib/systemd/user/workspace-agent.socket\n",

@@ -144,7 +144,7 @@ import Testing
         let file = "\(directory.path)/env"
         let daemon = try DaemonProcess(environment: [
             "CODER_PROC_FUTURE": "1", "OURS": "kept", "CODER_AGENT_URL": "http://127.0.0.1:1",
-            "CODER_AGENT_TOKEN": "t", "CODER_AGENT_HEADER_COMMAND": "env >\(file).new; mv \(file).new \(file)",
+            "CODER_AGENT_TOKEN": "t", "CODER_AGENT_HEADER_COMMAND": "env >\(file).$$; mv \(file).$$ \(file)",
         ])
         try await eventually("it ran") { access(file, F_OK) == 0 }
         let text = ProcFS.text(file)

@@ -74,7 +74,9 @@ struct BoundaryParts {
         let (configuration, health, logger) = (context.configuration, context.health, context.logger)
         guard let path = configuration.boundarySocket else { return nil }
         do {
-            if let problem = SQLiteLibrary.problem { throw BoundaryError(.noLibrary, "\(problem); install libsqlite3-0") }
+            if let problem = SQLiteLibrary.problem {
+                throw BoundaryError(.noLibrary, "\(problem); install libsqlite3-0")
+            }
             let counters = BoundaryMetrics(registry: context.metrics)
             var store = DurableQueue.Configuration(directory: configuration.stateDirectory)
             store.startsWhenNeeded = true

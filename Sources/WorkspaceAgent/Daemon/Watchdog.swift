@@ -15,7 +15,8 @@ final class Watchdog: Sendable {
     /// - Parameters:
     ///   - interval: between one ping and the beginning of the next.
     ///   - ping: gives the sign of life; called on the reactor's thread, and must not block.
-    init(every interval: TimeAmount, group: any EventLoopGroup, reactor: Reactor, ping: @escaping @Sendable () -> Void) {
+    init(every interval: TimeAmount, group: any EventLoopGroup, reactor: Reactor, ping: @escaping @Sendable () -> Void)
+    {
         self.interval = max(interval, Self.shortest)
         loops = Array(group.makeIterator())
         self.reactor = reactor
