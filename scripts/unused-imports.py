@@ -44,6 +44,7 @@ LIBC = (
 C_MODULES = {
     "Glibc": LIBC,
     "CPlatform": r"\b(?:wa|WA)_\w+",
+    "CPage": r"\bwa_page\b",
     "COpenAPI": r"\bwa_openapi_\w+",
     "CRegex": r"\b(?:wa|WA)_regex\w*|\bWA_REGEX\w*",
     "CTestSupport": r"\btest_\w+",

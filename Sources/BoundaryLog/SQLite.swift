@@ -39,14 +39,14 @@ final class SQLite {
         let rc = api.sqlite3_open_v2(path, &handle, flags, nil)
         guard rc == SQLITE_OK, let handle else {
             let extended = handle.map { api.sqlite3_extended_errcode($0) } ?? rc
-            api.sqlite3_close_v2(handle)
+            _ = api.sqlite3_close_v2(handle)
             throw BoundaryError.sqlite(extended, path, "cannot be opened")
         }
-        api.sqlite3_extended_result_codes(handle, 1)
+        _ = api.sqlite3_extended_result_codes(handle, 1)
         self.handle = handle
     }
 
-    deinit { api.sqlite3_close_v2(handle) }
+    deinit { _ = api.sqlite3_close_v2(handle) }
 
     /// The file could be opened for reading only.
     var isReadOnly: Bool { api.sqlite3_db_readonly(handle, "main") == 1 }
@@ -107,7 +107,7 @@ final class Statement {
         self.database = database
     }
 
-    deinit { database.api.sqlite3_finalize(handle) }
+    deinit { _ = database.api.sqlite3_finalize(handle) }
 
     func bind(_ index: Int32, _ value: Int64) throws {
         try database.check(database.api.sqlite3_bind_int64(handle, index, value), "bind")
@@ -142,8 +142,8 @@ final class Statement {
 
     /// Makes it ready for the next use, also after an error.
     func reset() {
-        database.api.sqlite3_reset(handle)
-        database.api.sqlite3_clear_bindings(handle)
+        _ = database.api.sqlite3_reset(handle)
+        _ = database.api.sqlite3_clear_bindings(handle)
     }
 
     func integer(_ column: Int32) -> Int64 { database.api.sqlite3_column_int64(handle, column) }
