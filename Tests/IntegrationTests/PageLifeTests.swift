@@ -86,8 +86,31 @@ import Testing
         let daemon = try DaemonProcess(tcp: true)
         try await blocking {
             let visit = try PageVisit(daemon)
-            _ = try visit.browser.run("fetch('api/v0/ui/session', { method: 'DELETE' })")
+            try visit.wait(for: "End this session", in: "main")
+            _ = try visit.browser.run("document.getElementById('end-session').click()")
             try visit.wait(for: "workspace-agent ui", in: "#banners")
+        }
+    }
+
+    /// A web page among a repository's files, or in what a process wrote, must not run with the session of ours.
+    @Test(.timeLimit(.minutes(10))) func aFileThatIsAWebPageRunsNothing() async throws {
+        let daemon = try DaemonProcess(tcp: true)
+        let file = "\(daemon.directory.path)/page.html"
+        let text = "<!doctype html><title>x</title><script>localStorage.ran = 'yes'</script>"
+        try text.write(toFile: file, atomically: true, encoding: .utf8)
+        let read = try daemon.connect().request("GET", "/api/v0/read-file?path=\(file)")
+        #expect(read.headers["content-security-policy"] == "default-src 'none'; sandbox; frame-ancestors 'none'")
+        #expect(read.headers["x-content-type-options"] == "nosniff")
+        let id = try daemon.connect().start("cat \(file)")
+        _ = try daemon.connect().finish(id)
+        try await blocking {
+            let visit = try PageVisit(daemon)
+            let origin = "http://127.0.0.1:\(daemon.port)"
+            for path in ["/api/v0/read-file?path=\(file)", "/api/v0/processes/\(id)/output/raw"] {
+                try visit.browser.open(origin + path)
+                try visit.browser.open("\(origin)/ui")
+                #expect(try visit.browser.run("return localStorage.ran ?? 'no'") as? String == "no", "\(path)")
+            }
         }
     }
 }

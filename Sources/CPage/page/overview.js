@@ -7,7 +7,9 @@ sections.push({
         const link = h("div", { class: "panel-body" });
         const about = h("div", { class: "panel-body" });
         const plots = usagePlots();
-        root.append(h("div", { class: "bar" }, h("h1", {}, "Overview")),
+        root.append(
+            h("div", { class: "bar" }, h("h1", {}, "Overview"), h("span", { class: "spacer" }),
+                button("End this session", () => attempt(endSession), { id: "end-session" })),
             h("div", { class: "cards" },
                 h("section", { class: "panel", id: "health" }, h("h2", {}, "Health"), health),
                 h("section", { class: "panel", id: "link" }, h("h2", {}, "Control plane"), link),
@@ -25,6 +27,12 @@ sections.push({
         signal.addEventListener("abort", () => overviewListeners.delete(draw));
     },
 });
+
+/** The cookie opens nothing from then on, wherever it was copied to. */
+async function endSession() {
+    await request("DELETE", "api/v0/ui/session");
+    connection.refused();
+}
 
 function usagePlots() {
     return [
@@ -53,8 +61,8 @@ function describeLink(link) {
         return h("div", { class: "stack" }, h("p", { class: "big" }, "Standalone"),
             h("p", { class: "soft" }, "No control plane is configured (--agent-url)."));
     }
-    const kinds = { connected: "good", connecting: "warn", stopped: "bad" };
-    const names = { connected: "Connected", connecting: "Connecting", stopped: "Stopped" };
+    const kinds = { connected: "good", connecting: "warn", refused: "bad", stopped: "bad" };
+    const names = { connected: "Connected", connecting: "Connecting", refused: "Refused", stopped: "Stopped" };
     const since = link.since ? new Date(link.since) : null;
     return h("div", { class: "stack" }, h("p", { class: `big ${kinds[link.state]}` }, names[link.state] || link.state),
         link.problem && h("p", { class: "bad" }, link.problem),
