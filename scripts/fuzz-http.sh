@@ -3,7 +3,8 @@
 # and fails at any 500, time-out, or answer that is not as documented. Arguments go to schemathesis, such as
 # --max-examples 500 or --include-path /api/v0/grep.
 #
-# Left out: the desktop but for its status, since each action may start one, and WebSockets, whose frames it does not speak.
+# Left out: the desktop but for its status, since each action may start one, WebSockets, whose frames it does not speak,
+# and the log's stream, which has no end.
 set -eu
 cd "$(dirname "$0")/.."
 program=$(realpath "${PROGRAM:-.build/debug/workspace-agent}")
@@ -38,5 +39,5 @@ token=$(cat "$home/.local/state/workspace-agent/dev/http.token")
 schemathesis --config-file scripts/schemathesis.toml run docs/openapi.yaml \
     --url "http://127.0.0.1:$port" --header "Authorization: Bearer $token" \
     --request-timeout 30 --phases examples,coverage,fuzzing,stateful --continue-on-failure \
-    --exclude-path-regex "^/api/v0/desktop/(action|recording|viewer|vnc)|/(attach|watch)$|${SKIP:-^$}" "$@"
+    --exclude-path-regex "^/api/v0/desktop/(action|recording|viewer|vnc)|/(attach|watch)$|^/api/v0/logs/stream$|${SKIP:-^$}" "$@"
 kill -0 "$daemon" || { echo "the daemon has ended; its last lines:" >&2; tail "$home/dev.out" >&2; exit 1; }

@@ -24,22 +24,22 @@ public struct PageRoutes: Sendable {
     }
 
     private let sessions: PageSessions
-    /// The page between the places of its nonce.
-    private let parts: [ByteBuffer]
+    private let html: @Sendable () -> [UInt8]
     private let isOpen: Bool
     private let identity: Identity
     private let address: @Sendable () async throws -> String
 
     /// - Parameters:
-    ///   - page: its HTML, with ``noncePlace`` where each response's nonce goes.
+    ///   - page: gives its HTML, with ``noncePlace`` where each response's nonce goes. Asked each time: it is in the
+    ///     program, and takes no memory until it is read.
     ///   - isOpen: TCP listeners ask for no token (`--http-auth none`).
     ///   - address: `host:port` where a browser on this machine finds the page.
     public init(
-        sessions: PageSessions, page: some Collection<UInt8>, isOpen: Bool, identity: Identity,
+        sessions: PageSessions, page: @escaping @Sendable () -> [UInt8], isOpen: Bool, identity: Identity,
         address: @escaping @Sendable () async throws -> String
     ) {
         (self.sessions, self.isOpen, self.identity, self.address) = (sessions, isOpen, identity, address)
-        parts = Self.split(Array(page), at: Array(Self.noncePlace.utf8)).map { ByteBuffer(bytes: $0) }
+        html = page
     }
 
     public static let noncePlace = "@NONCE@"
@@ -71,9 +71,9 @@ public struct PageRoutes: Sendable {
         guard mayEnter else { return Self.notice(.unauthorized, "This page opens with an address of its own.") }
         let nonce = randomToken()
         var body = ByteBuffer()
-        for (index, part) in parts.enumerated() {
+        for (index, part) in Self.split(html(), at: Array(Self.noncePlace.utf8)).enumerated() {
             if index > 0 { body.writeString(nonce) }
-            body.writeImmutableBuffer(part)
+            body.writeBytes(part)
         }
         let policy =
             "default-src 'none'; script-src 'nonce-\(nonce)'; style-src 'nonce-\(nonce)'; img-src 'self' data: blob:; "

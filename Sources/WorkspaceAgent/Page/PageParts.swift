@@ -27,14 +27,17 @@ final class PageParts: Sendable {
     }
 
     func add(to routes: AgentRoutes, identity: PageRoutes.Identity) {
-        var length = 0
-        let bytes = wa_page(&length)
-        let page = UnsafeRawBufferPointer(start: bytes, count: length)
         let address = address
         PageRoutes(
-            sessions: sessions, page: page, isOpen: context.configuration.httpAuth == .none, identity: identity,
+            sessions: sessions, page: Self.html, isOpen: context.configuration.httpAuth == .none, identity: identity,
             address: { try await address.find() }
         ).add(to: routes)
+    }
+
+    private static func html() -> [UInt8] {
+        var length = 0
+        let bytes = wa_page(&length)
+        return Array(UnsafeBufferPointer(start: bytes, count: length))
     }
 
     /// The HTTP API listens.
