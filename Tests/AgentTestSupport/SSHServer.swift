@@ -33,7 +33,8 @@ public final class SSHServer: Sendable {
             extra + self.hostKeys.map { "HostKey \($0.path)" } + [
                 "ListenAddress 127.0.0.1", "AuthorizedKeysFile \(directory.path)/authorized_keys", "PidFile none",
                 "StrictModes no", "UsePAM no", "PasswordAuthentication no", "KbdInteractiveAuthentication no",
-                "LogLevel VERBOSE",
+                // bash reads ~/.bashrc for the commands of sshd, and what lies in it may print.
+                "LogLevel VERBOSE", "SetEnv HOME=\(directory.path)",
             ]
         let file = "\(directory.path)/config"
         try Data((lines.joined(separator: "\n") + "\n").utf8).write(to: URL(fileURLWithPath: file))
