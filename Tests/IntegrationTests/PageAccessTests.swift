@@ -141,6 +141,18 @@ import Testing
         #expect(try await second.stop() == 0)
     }
 
+    @Test func sessionsThatCannotBeSavedAreSaid() async throws {
+        let daemon = try DaemonProcess()
+        let file = "\(daemon.directory.path)/state/ui-sessions.json"
+        try FileManager.default.createDirectory(atPath: "\(file)/x", withIntermediateDirectories: true)
+        let (port, cookie) = try session(daemon)
+        #expect(
+            try RawConnection(port: port).request("GET", "/api/v0/overview", headers: ["Cookie": cookie]).status == 200)
+        try await eventually("the log says so") {
+            daemon.log.contains("open pages will need a new code after a restart") && daemon.log.contains(file)
+        }
+    }
+
     /// Whatever another user left there, or an older version.
     @Test func aFileOfSessionsThatIsNone() throws {
         for text in ["", "{", #"{"cookie":"x"}"#, String(repeating: "a", count: 100_000)] {

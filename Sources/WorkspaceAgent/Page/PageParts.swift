@@ -129,12 +129,18 @@ private final class SessionFile: Sendable {
     func save() {
         guard let path else { return }
         Task(executorPreference: context.executor) {
-            try? await self.context.pool.run { [self] in
-                // One after the other, each with what there is by then: the last write is the newest.
-                try writing.withLock { _ in
-                    guard let saved = sessions.withLock({ $0 })?.saved else { return }
-                    try OwnFile.replace(path, with: Array(JSONEncoder().encode(saved)))
+            do {
+                try await self.context.pool.run { [self] in
+                    // One after the other, each with what there is by then: the last write is the newest.
+                    try writing.withLock { _ in
+                        guard let saved = sessions.withLock({ $0 })?.saved else { return }
+                        try OwnFile.replace(path, with: Array(JSONEncoder().encode(saved)))
+                    }
                 }
+            } catch {
+                self.context.logger.warning(
+                    "open pages will need a new code after a restart: their sessions cannot be saved",
+                    metadata: ["file": "\(path)", "error": "\(error)"])
             }
         }
     }

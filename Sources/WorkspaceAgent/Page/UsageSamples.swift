@@ -39,17 +39,18 @@ final class UsageSamples: Sendable {
     /// The samples, oldest first, with one of now unless the last is younger than ``interval``.
     func current() -> [Sample] {
         let (now, wall) = (clock.now(), clock.wallSeconds())
+        let (cpu, resident, connections) = (Self.cpuTime(), Self.residentBytes(), connections())
         return state.withLock { state in
             let passed = now - state.last.time
             // A little early counts: the page's own clock is not ours.
             if state.samples.isEmpty || passed >= .milliseconds(Self.interval * 1_000 - 500) {
-                let cpu = Self.cpuTime()
-                let percent = passed > .zero ? (cpu - state.last.cpu) / passed * 100 : 0
+                // Another's request may have taken its sample after this one's and come first.
+                let percent = passed > .zero ? max(.zero, cpu - state.last.cpu) / passed * 100 : 0
                 state.last = (now, cpu)
                 state.samples.append(
                     Sample(
-                        time: wall, rss_bytes: Self.residentBytes(), cpu_percent: (percent * 100).rounded() / 100,
-                        connections: connections()))
+                        time: wall, rss_bytes: resident, cpu_percent: (percent * 100).rounded() / 100,
+                        connections: connections))
                 let oldest = wall - Int64(Self.kept * Self.interval)
                 while let first = state.samples.first, state.samples.count > Self.kept || first.time < oldest {
                     state.samples.removeFirst()
