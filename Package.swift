@@ -244,8 +244,7 @@ let package = Package(
         // Headers of libssh2-1-dev; the library itself is loaded at run time, where git needs an ssh client and has none.
         .target(name: "CSSH2", linkerSettings: [.linkedLibrary("dl")]),
         .target(name: "GitCredentials", dependencies: ["AgentCore", "CPlatform", "CSSH2"], swiftSettings: strict),
-        // Headers of zlib1g-dev; the library itself is loaded at run time, with the first compressed archive.
-        .target(name: "CZlib", linkerSettings: [.linkedLibrary("dl")]),
+        .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
         .target(
             name: "Files",
             dependencies: [

@@ -150,8 +150,6 @@ import Testing
         #expect(ProgramChecks.libgit2(problem: "libgit2.so.1.5: no such file").status == .warning)
         #expect(ProgramChecks.sqlite(problem: nil) == .ok("sqlite", "it can be loaded"))
         #expect(ProgramChecks.sqlite(problem: "no such file").fix?.contains("apt install libsqlite3-0") == true)
-        #expect(ProgramChecks.zlib(problem: nil) == .ok("zlib", "it can be loaded"))
-        #expect(ProgramChecks.zlib(problem: "no such file").fix?.contains("apt install zlib1g") == true)
     }
 
     @Test func shell() {

@@ -65,7 +65,7 @@ struct DoctorRun {
         #expect(report["boundary-socket"].status == "ok")
         #expect(report["control-plane-url"].detail.hasPrefix("standalone"))
         #expect(report["state-directory"].status == "ok")
-        for name in ["git", "git-ssh", "libgit2", "sqlite", "zlib", "shell", "inotify", "open-files", "cgroup"] {
+        for name in ["git", "git-ssh", "libgit2", "sqlite", "shell", "inotify", "open-files", "cgroup"] {
             #expect(["ok", "warning"].contains(report[name].status), "\(report[name])")
         }
         #expect(try await daemon.stop() == 0)

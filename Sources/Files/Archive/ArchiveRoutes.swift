@@ -33,11 +33,10 @@ struct ArchiveRoutes: Sendable {
         let skips = query.flag("skip_unreadable", default: false)
         try query.check()
         try requireAbsolute(path)
-        let (work, limits) = (files.work, limits)
-        let acceptsGzip = Self.acceptsGzip(request.headers[values: .acceptEncoding])
-        let (source, compresses) = try await work.run(path) {
-            (try Packer.Source(path), acceptsGzip && (try? GzipLibrary.load()) != nil)
-        }
+        let (work, limits, compresses) = (
+            files.work, limits, Self.acceptsGzip(request.headers[values: .acceptEncoding])
+        )
+        let source = try await work.run(path) { try Packer.Source(path) }
         let check = DiskState(try PackingCheck(source, limits: limits), work, path)
         while try await check.use({ try $0.step() }) {}
         if !skips { try await check.use { try $0.requireReadable() } }

@@ -1,29 +1,6 @@
 import CZlib
 import NIOCore
 
-/// zlib on this machine.
-package enum GzipLibrary {
-    /// Why it cannot be used; nil when it can. Leaves it unloaded: the first compressed archive loads it.
-    package static var problem: String? {
-        var why = [CChar](repeating: 0, count: 256)
-        return wz_is_usable(&why, why.count) ? nil : text(why)
-    }
-
-    /// From any thread, any number of times; fast once it is loaded.
-    /// - Throws: ``FilesError`` `.failed` when it is not installed.
-    static func load() throws(FilesError) {
-        var why = [CChar](repeating: 0, count: 256)
-        guard wz_load(&why, why.count) else {
-            throw FilesError(.failed, "\(text(why)); install zlib1g, or use plain tar archives")
-        }
-    }
-
-    private static func text(_ why: [CChar]) -> String {
-        let reason = String(decoding: why.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        return "zlib cannot be loaded: \(reason)"
-    }
-}
-
 /// Compresses a stream to the gzip format.
 final class GzipWriter {
     /// Fast; a higher level makes an archive a few percent smaller and takes several times as long.
@@ -32,7 +9,6 @@ final class GzipWriter {
     private let stream: UnsafeMutablePointer<z_stream>
 
     init() throws(FilesError) {
-        try GzipLibrary.load()
         stream = .allocate(capacity: 1)
         stream.initialize(to: z_stream())
         guard wz_deflate_init(stream, Self.level) == Z_OK else {
@@ -42,7 +18,7 @@ final class GzipWriter {
     }
 
     deinit {
-        _ = wz_deflate_end(stream)
+        deflateEnd(stream)
         stream.deallocate()
     }
 
@@ -56,7 +32,7 @@ final class GzipWriter {
             stream.pointee.avail_in = UInt32(clamping: area.count)
             var isFull: Bool
             repeat {
-                isFull = fill(&output, 64 << 10, stream) { wz_deflate($0, isLast ? Z_FINISH : Z_NO_FLUSH) }.isFull
+                isFull = fill(&output, 64 << 10, stream) { deflate($0, isLast ? Z_FINISH : Z_NO_FLUSH) }.isFull
             } while isFull
         }
         return output
@@ -71,7 +47,6 @@ final class GzipReader {
     private var isBetween = false
 
     init() throws(FilesError) {
-        try GzipLibrary.load()
         stream = .allocate(capacity: 1)
         stream.initialize(to: z_stream())
         guard wz_inflate_init(stream) == Z_OK else {
@@ -81,7 +56,7 @@ final class GzipReader {
     }
 
     deinit {
-        _ = wz_inflate_end(stream)
+        inflateEnd(stream)
         stream.deallocate()
     }
 
@@ -99,7 +74,7 @@ final class GzipReader {
                     input.moveReaderIndex(forwardBy: 1)
                 }
                 guard input.readableBytes > 0 else { break }
-                _ = wz_inflate_reset(stream)
+                inflateReset(stream)
                 isBetween = false
             }
             var result = Z_OK
@@ -108,7 +83,7 @@ final class GzipReader {
                 stream.pointee.next_in = UnsafeMutablePointer(
                     mutating: area.baseAddress?.assumingMemoryBound(to: UInt8.self))
                 stream.pointee.avail_in = UInt32(clamping: area.count)
-                result = fill(&output, count, stream) { wz_inflate($0, Z_NO_FLUSH) }.result
+                result = fill(&output, count, stream) { inflate($0, Z_NO_FLUSH) }.result
                 return min(area.count, Int(UInt32.max)) - Int(stream.pointee.avail_in)
             }
             switch result {

@@ -15,9 +15,6 @@ extension DaemonContext {
         work.report(to: metrics)
         // Should the disk hang, so does the start: the state directory has been opened before.
         let temporaries = try? await pool.run { TemporaryFiles(directory: directory, logger: logger) }
-        if let problem = try? await pool.run({ GzipLibrary.problem }) {
-            health.set("archives", .init("archives are not compressed: \(problem)", degrades: false))
-        }
         return FilesContext(
             work: work, temporaries: temporaries ?? TemporaryFiles(directory: nil, logger: logger), paths: paths,
             fileMask: inherited.fileMask, home: AgentConfiguration.home(configuration.environment),

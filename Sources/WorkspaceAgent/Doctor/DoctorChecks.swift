@@ -1,7 +1,6 @@
 import AgentCore
 import BoundaryLog
 import Desktop
-import Files
 import GitCredentials
 import GitWatch
 import Glibc
@@ -69,7 +68,6 @@ struct DoctorChecks {
             },
             Group(one: "libgit2") { ProgramChecks.libgit2(problem: GitLibrary.problem) },
             Group(one: "sqlite") { ProgramChecks.sqlite(problem: SQLiteLibrary.problem) },
-            Group(one: "zlib") { ProgramChecks.zlib(problem: GzipLibrary.problem) },
             Group(one: "shell") { ProgramChecks.shell(login: LoginUser.namedShell()) },
         ]
     }

@@ -64,13 +64,6 @@ enum ProgramChecks {
             fix: "install SQLite (Debian: apt install libsqlite3-0) and restart the daemon")
     }
 
-    static func zlib(problem: String?) -> DoctorCheck {
-        guard let problem else { return .ok("zlib", "it can be loaded") }
-        return .warning(
-            "zlib", "archives are served without compression, and compressed ones are refused: \(problem)",
-            fix: "install zlib (Debian: apt install zlib1g)")
-    }
-
     /// - Parameter scripts: where scripts of the workspace leave programs.
     static func desktop(_ machine: DoctorMachine, scripts: String) -> DoctorCheck {
         guard let path = findExecutable("portabledesktop", in: machine.searchPath + [scripts]) else {
