@@ -244,6 +244,10 @@ let package = Package(
         // Headers of libssh2-1-dev; the library itself is loaded at run time, where git needs an ssh client and has none.
         .target(name: "CSSH2", linkerSettings: [.linkedLibrary("dl")]),
         .target(name: "GitCredentials", dependencies: ["AgentCore", "CPlatform", "CSSH2"], swiftSettings: strict),
+        .target(name: "IPAddresses", swiftSettings: strict),
+        // Headers of libsodium-dev; the library itself is loaded at run time, for the tailnet node alone.
+        .target(name: "CSodium", linkerSettings: [.linkedLibrary("dl")]),
+        .target(name: "Sodium", dependencies: ["CSodium"], swiftSettings: strict),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
         .target(
             name: "Files",
@@ -357,6 +361,13 @@ let package = Package(
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
+            swiftSettings: strict
+        ),
+        .testTarget(name: "IPAddressesTests", dependencies: ["IPAddresses"], swiftSettings: strict),
+        .testTarget(
+            name: "SodiumTests",
+            dependencies: ["Sodium", "AgentTestSupport"],
+            exclude: ["Vectors"],
             swiftSettings: strict
         ),
         .testTarget(

@@ -2,7 +2,7 @@
 # Installs the Debian packages that are missing for the named uses: build, install, test, bench, proto.
 set -eu
 
-build="libc6-dev g++ make git curl pkg-config zlib1g-dev libsqlite3-dev libgit2-dev libssh2-1-dev libvncserver-dev libpng-dev libxkbcommon-dev libxcb1-dev libre2-dev"
+build="libc6-dev g++ make git curl pkg-config zlib1g-dev libsqlite3-dev libgit2-dev libssh2-1-dev libsodium-dev libvncserver-dev libpng-dev libxkbcommon-dev libxcb1-dev libre2-dev"
 # The manual page is made with python3, the package with the others.
 install="python3 binutils dpkg-dev"
 test="$install procps iproute2 util-linux mount openssl python3-yaml tigervnc-standalone-server tigervnc-common openbox

@@ -44,6 +44,9 @@ CSQLite
 CZlib
 CLibgit2
 CSSH2
+CSodium
+IPAddresses
+Sodium                 CSodium
 CDesktop
 COpenAPI
 AgentCore              CPlatform CRegex

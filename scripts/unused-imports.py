@@ -51,6 +51,7 @@ C_MODULES = {
     "CDesktop": r"\b(?:wd|WD)_\w+",
     "CLibgit2": r"\b(?:wg|WG|git|GIT)_\w+",
     "CSSH2": r"\b(?:ssh2|libssh2|LIBSSH2|SSH_DISCONNECT)_\w+",
+    "CSodium": r"\bwsd_\w+",
     "CSQLite": r"\b(?:sqlite3|SQLITE_)\w*",
     "CZlib": r"\b(?:wz_\w+|z_stream|deflate\w*|inflate\w*|Z_[A-Z_]+)\b",
 }
