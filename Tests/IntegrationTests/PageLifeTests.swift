@@ -34,6 +34,18 @@ import Testing
         }
     }
 
+    @Test(.timeLimit(.minutes(10))) func whyTheDesktopDoesNotStart() async throws {
+        let daemon = try DaemonProcess(tcp: true)
+        try await blocking {
+            let visit = try PageVisit(daemon)
+            try visit.show("desktop")
+            try visit.wait(for: "The desktop does not run.")
+            try visit.browser.wait("no problem yet", "document.querySelector('.problem').textContent === ''")
+            try visit.press("Start the desktop")
+            try visit.wait(for: "the last start failed: Failed to start desktop session: portabledesktop was found neither", in: ".problem")
+        }
+    }
+
     @Test(.timeLimit(.minutes(10))) func aRestartIsSaidAndSurvived() async throws {
         let first = try DaemonProcess(tcp: true)
         let (directory, port) = (first.directory, first.port)

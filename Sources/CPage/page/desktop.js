@@ -4,9 +4,10 @@ sections.push({
     id: "desktop", title: "Desktop", icon: "M2 3h12v8H2zM6 14h4M8 11v3",
     show({ root, signal }) {
         const status = h("span", { class: "soft", role: "status" });
+        const problem = h("p", { class: "problem", role: "alert" });
         const controls = h("span", { class: "actions" });
         const body = h("div", { class: "panel fill" }, empty("Asking the daemon…"));
-        root.append(h("div", { class: "bar" }, h("h1", {}, "Desktop"), status, h("span", { class: "spacer" }), controls), body);
+        root.append(h("div", { class: "bar" }, h("h1", {}, "Desktop"), status, h("span", { class: "spacer" }), controls), problem, body);
         let shown = null;
         const show = (state) => {
             if (shown === state) return;
@@ -24,12 +25,18 @@ sections.push({
         poll(2000, signal, async () => {
             const desktop = await getJSON("api/v0/desktop/status");
             setText(status, desktopStatus(desktop));
+            setText(problem, desktop.running ? "" : desktopProblem());
             if (!mayChange()) show("read-only");
             // A viewer that is shown stays: it starts the desktop, and connects again by itself.
             else if (shown !== "viewer") show(desktop.running ? "viewer" : "off");
         });
     },
 });
+
+/** Why it could not be started, as the daemon's health says. */
+function desktopProblem() {
+    return overview?.health.reasons.filter((reason) => reason.startsWith("desktop: ")).join(" ") ?? "";
+}
 
 function desktopStatus({ running, width, height, since, viewers, recordings }) {
     if (!running) return "Not running";

@@ -277,8 +277,8 @@ public final class DesktopSession: DesktopProvider {
 
     private static func text(_ error: any Error) -> String {
         guard let error = error as? DesktopError else { return "\(error)" }
-        let detail = error.detail.map { ": \($0.prefix { !$0.isNewline })" } ?? ""
-        return "\(error.message)\(detail)"
+        guard let detail = error.detail?.prefix(while: { !$0.isNewline }) else { return error.message }
+        return "\(error.message.hasSuffix(".") ? String(error.message.dropLast()) : error.message): \(detail)"
     }
 
     static let shuttingDown = DesktopError(.shuttingDown, "Desktop API is shutting down.")
