@@ -1,6 +1,6 @@
 # workspace-agent. `make run` and `make test` work on a fresh Debian with Swift 6.3.
 SWIFT ?= swift
-RELEASE_FLAGS = -c release --static-swift-stdlib --product workspace-agent -Xlinker -s -Xlinker --no-export-dynamic
+RELEASE_FLAGS = -c release --static-swift-stdlib --product workspace-agent -Xlinker -s -Xlinker --no-export-dynamic -Xlinker --icf=safe
 RELEASE = .build/release/workspace-agent
 ADDRESS ?= 127.0.0.1:7717
 PREFIX ?= /usr/local
