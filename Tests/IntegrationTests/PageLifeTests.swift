@@ -42,7 +42,9 @@ import Testing
             try visit.wait(for: "The desktop does not run.")
             try visit.browser.wait("no problem yet", "document.querySelector('.problem').textContent === ''")
             try visit.press("Start the desktop")
-            try visit.wait(for: "the last start failed: Failed to start desktop session: portabledesktop was found neither", in: ".problem")
+            try visit.wait(
+                for: "the last start failed: Failed to start desktop session: portabledesktop was found neither",
+                in: ".problem")
         }
     }
 

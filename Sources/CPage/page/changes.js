@@ -57,7 +57,7 @@ class ChangesSection {
 
     /** A command of the chat makes its directory known. */
     async touch(path) {
-        await postJSON("api/v0/processes/start", { command: "true", workdir: path, background: true }, { headers: { "Coder-Chat-Id": pageChat() } });
+        await postJSON("api/v0/processes/start", { command: "true # the page watches this directory", workdir: path, background: true }, { headers: { "Coder-Chat-Id": pageChat() } });
     }
 
     connect(chat, delay = 1000) {
