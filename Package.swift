@@ -319,6 +319,14 @@ let package = Package(
             path: "Tests/AgentTestSupport",
             swiftSettings: strict
         ),
+        .target(
+            name: "ControlPlaneTestSupport",
+            dependencies: [
+                "ControlPlaneAPI", "DRPC", .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            path: "Tests/ControlPlaneTestSupport",
+            swiftSettings: strict
+        ),
         .target(name: "CTestSupport", path: "Tests/CTestSupport"),
         .testTarget(
             name: "AgentCoreTests",
@@ -400,6 +408,7 @@ let package = Package(
         .testTarget(
             name: "ControlPlaneTests",
             dependencies: [
+                "ControlPlaneTestSupport",
                 "AgentCore",
                 "AgentProto",
                 "AgentTestSupport",
@@ -436,6 +445,7 @@ let package = Package(
         .testTarget(
             name: "WorkspaceScriptsTests",
             dependencies: [
+                "ControlPlaneTestSupport",
                 "AgentCore",
                 "AgentProc",
                 "AgentProto",
@@ -455,6 +465,7 @@ let package = Package(
         .testTarget(
             name: "BoundaryLogTests",
             dependencies: [
+                "ControlPlaneTestSupport",
                 "AgentCore",
                 "AgentProto",
                 "AgentTestSupport",

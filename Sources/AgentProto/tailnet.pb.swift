@@ -8,6 +8,11 @@
 // For information on using the generated types, please see the documentation:
 //   https://github.com/apple/swift-protobuf/
 
+#if canImport(FoundationEssentials)
+package import FoundationEssentials
+#else
+package import Foundation
+#endif
 package import SwiftProtobuf
 
 // If the compiler emits an error on this type, it is because this file
@@ -20,14 +25,352 @@ fileprivate nonisolated struct _GeneratedWithProtocGenSwiftVersion: SwiftProtobu
   typealias Version = _2
 }
 
-/// The relay map of the control plane. Nothing here reads it yet; unknown fields are preserved, so
-/// that it can be passed on as it came.
+/// The relays (DERP) and STUN servers of the control plane.
 package nonisolated struct Coder_Tailnet_V2_DERPMap: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  package var homeParams: Coder_Tailnet_V2_DERPMap.HomeParams {
+    get {_homeParams ?? Coder_Tailnet_V2_DERPMap.HomeParams()}
+    set {_homeParams = newValue}
+  }
+  /// Returns true if `homeParams` has been explicitly set.
+  package var hasHomeParams: Bool {self._homeParams != nil}
+  /// Clears the value of `homeParams`. Subsequent reads from it will return its default value.
+  package mutating func clearHomeParams() {self._homeParams = nil}
+
+  package var regions: Dictionary<Int64,Coder_Tailnet_V2_DERPMap.Region> = [:]
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated struct HomeParams: Sendable {
+    // SwiftProtobuf.Message conformance is added in an extension below. See the
+    // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+    // methods supported on all messages.
+
+    /// Region id to a factor of its latency; 0 or none for 1.
+    package var regionScore: Dictionary<Int64,Double> = [:]
+
+    package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+    package init() {}
+  }
+
+  package nonisolated struct Region: Sendable {
+    // SwiftProtobuf.Message conformance is added in an extension below. See the
+    // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+    // methods supported on all messages.
+
+    package var regionID: Int64 = 0
+
+    /// Served by the control plane itself, at its own address.
+    package var embeddedRelay: Bool = false
+
+    package var regionCode: String = String()
+
+    package var regionName: String = String()
+
+    package var avoid: Bool = false
+
+    package var nodes: [Coder_Tailnet_V2_DERPMap.Region.Node] = []
+
+    package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+    package nonisolated struct Node: Sendable {
+      // SwiftProtobuf.Message conformance is added in an extension below. See the
+      // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+      // methods supported on all messages.
+
+      package var name: String = String()
+
+      package var regionID: Int64 = 0
+
+      package var hostName: String = String()
+
+      package var certName: String = String()
+
+      package var ipv4: String = String()
+
+      package var ipv6: String = String()
+
+      /// 0 for 3478, -1 for none.
+      package var stunPort: Int32 = 0
+
+      package var stunOnly: Bool = false
+
+      package var derpPort: Int32 = 0
+
+      package var insecureForTests: Bool = false
+
+      package var forceHTTP: Bool = false
+
+      package var stunTestIp: String = String()
+
+      package var canPort80: Bool = false
+
+      package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+      package init() {}
+    }
+
+    package init() {}
+  }
+
+  package init() {}
+
+  fileprivate var _homeParams: Coder_Tailnet_V2_DERPMap.HomeParams? = nil
+}
+
+package nonisolated struct Coder_Tailnet_V2_StreamDERPMapsRequest: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// One peer of the tailnet.
+package nonisolated struct Coder_Tailnet_V2_Node: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var id: Int64 = 0
+
+  package var asOf: SwiftProtobuf.Google_Protobuf_Timestamp {
+    get {_asOf ?? SwiftProtobuf.Google_Protobuf_Timestamp()}
+    set {_asOf = newValue}
+  }
+  /// Returns true if `asOf` has been explicitly set.
+  package var hasAsOf: Bool {self._asOf != nil}
+  /// Clears the value of `asOf`. Subsequent reads from it will return its default value.
+  package mutating func clearAsOf() {self._asOf = nil}
+
+  /// "np" and the 32 bytes of the WireGuard public key.
+  package var key: Data = Data()
+
+  /// "discokey:" and 64 hexadecimal digits.
+  package var disco: String = String()
+
+  /// The home region.
+  package var preferredDerp: Int32 = 0
+
+  /// Region id and "-v4" or "-v6" to seconds.
+  package var derpLatency: Dictionary<String,Double> = [:]
+
+  /// Region id to the reason why its relay is reached by WebSocket.
+  package var derpForcedWebsocket: Dictionary<Int32,String> = [:]
+
+  /// Networks, as text.
+  package var addresses: [String] = []
+
+  package var allowedIps: [String] = []
+
+  /// UDP: address and port, as text.
+  package var endpoints: [String] = []
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+
+  fileprivate var _asOf: SwiftProtobuf.Google_Protobuf_Timestamp? = nil
+}
+
+package nonisolated struct Coder_Tailnet_V2_CoordinateRequest: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var updateSelf: Coder_Tailnet_V2_CoordinateRequest.UpdateSelf {
+    get {_updateSelf ?? Coder_Tailnet_V2_CoordinateRequest.UpdateSelf()}
+    set {_updateSelf = newValue}
+  }
+  /// Returns true if `updateSelf` has been explicitly set.
+  package var hasUpdateSelf: Bool {self._updateSelf != nil}
+  /// Clears the value of `updateSelf`. Subsequent reads from it will return its default value.
+  package mutating func clearUpdateSelf() {self._updateSelf = nil}
+
+  package var disconnect: Coder_Tailnet_V2_CoordinateRequest.Disconnect {
+    get {_disconnect ?? Coder_Tailnet_V2_CoordinateRequest.Disconnect()}
+    set {_disconnect = newValue}
+  }
+  /// Returns true if `disconnect` has been explicitly set.
+  package var hasDisconnect: Bool {self._disconnect != nil}
+  /// Clears the value of `disconnect`. Subsequent reads from it will return its default value.
+  package mutating func clearDisconnect() {self._disconnect = nil}
+
+  /// For clients only.
+  package var addTunnel: Coder_Tailnet_V2_CoordinateRequest.Tunnel {
+    get {_addTunnel ?? Coder_Tailnet_V2_CoordinateRequest.Tunnel()}
+    set {_addTunnel = newValue}
+  }
+  /// Returns true if `addTunnel` has been explicitly set.
+  package var hasAddTunnel: Bool {self._addTunnel != nil}
+  /// Clears the value of `addTunnel`. Subsequent reads from it will return its default value.
+  package mutating func clearAddTunnel() {self._addTunnel = nil}
+
+  package var removeTunnel: Coder_Tailnet_V2_CoordinateRequest.Tunnel {
+    get {_removeTunnel ?? Coder_Tailnet_V2_CoordinateRequest.Tunnel()}
+    set {_removeTunnel = newValue}
+  }
+  /// Returns true if `removeTunnel` has been explicitly set.
+  package var hasRemoveTunnel: Bool {self._removeTunnel != nil}
+  /// Clears the value of `removeTunnel`. Subsequent reads from it will return its default value.
+  package mutating func clearRemoveTunnel() {self._removeTunnel = nil}
+
+  package var readyForHandshake: [Coder_Tailnet_V2_CoordinateRequest.ReadyForHandshake] = []
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated struct UpdateSelf: Sendable {
+    // SwiftProtobuf.Message conformance is added in an extension below. See the
+    // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+    // methods supported on all messages.
+
+    package var node: Coder_Tailnet_V2_Node {
+      get {_node ?? Coder_Tailnet_V2_Node()}
+      set {_node = newValue}
+    }
+    /// Returns true if `node` has been explicitly set.
+    package var hasNode: Bool {self._node != nil}
+    /// Clears the value of `node`. Subsequent reads from it will return its default value.
+    package mutating func clearNode() {self._node = nil}
+
+    package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+    package init() {}
+
+    fileprivate var _node: Coder_Tailnet_V2_Node? = nil
+  }
+
+  package nonisolated struct Disconnect: Sendable {
+    // SwiftProtobuf.Message conformance is added in an extension below. See the
+    // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+    // methods supported on all messages.
+
+    package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+    package init() {}
+  }
+
+  package nonisolated struct Tunnel: Sendable {
+    // SwiftProtobuf.Message conformance is added in an extension below. See the
+    // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+    // methods supported on all messages.
+
+    package var id: Data = Data()
+
+    package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+    package init() {}
+  }
+
+  package nonisolated struct ReadyForHandshake: Sendable {
+    // SwiftProtobuf.Message conformance is added in an extension below. See the
+    // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+    // methods supported on all messages.
+
+    package var id: Data = Data()
+
+    package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+    package init() {}
+  }
+
+  package init() {}
+
+  fileprivate var _updateSelf: Coder_Tailnet_V2_CoordinateRequest.UpdateSelf? = nil
+  fileprivate var _disconnect: Coder_Tailnet_V2_CoordinateRequest.Disconnect? = nil
+  fileprivate var _addTunnel: Coder_Tailnet_V2_CoordinateRequest.Tunnel? = nil
+  fileprivate var _removeTunnel: Coder_Tailnet_V2_CoordinateRequest.Tunnel? = nil
+}
+
+package nonisolated struct Coder_Tailnet_V2_CoordinateResponse: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var peerUpdates: [Coder_Tailnet_V2_CoordinateResponse.PeerUpdate] = []
+
+  package var error: String = String()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated struct PeerUpdate: Sendable {
+    // SwiftProtobuf.Message conformance is added in an extension below. See the
+    // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+    // methods supported on all messages.
+
+    package var id: Data = Data()
+
+    package var node: Coder_Tailnet_V2_Node {
+      get {_node ?? Coder_Tailnet_V2_Node()}
+      set {_node = newValue}
+    }
+    /// Returns true if `node` has been explicitly set.
+    package var hasNode: Bool {self._node != nil}
+    /// Clears the value of `node`. Subsequent reads from it will return its default value.
+    package mutating func clearNode() {self._node = nil}
+
+    package var kind: Coder_Tailnet_V2_CoordinateResponse.PeerUpdate.Kind = .unspecified
+
+    package var reason: String = String()
+
+    package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+    package nonisolated enum Kind: SwiftProtobuf.Enum, Swift.CaseIterable {
+      package typealias RawValue = Int
+      case unspecified // = 0
+      case node // = 1
+      case disconnected // = 2
+      case lost // = 3
+      case readyForHandshake // = 4
+      case UNRECOGNIZED(Int)
+
+      package init() {
+        self = .unspecified
+      }
+
+      package init?(rawValue: Int) {
+        switch rawValue {
+        case 0: self = .unspecified
+        case 1: self = .node
+        case 2: self = .disconnected
+        case 3: self = .lost
+        case 4: self = .readyForHandshake
+        default: self = .UNRECOGNIZED(rawValue)
+        }
+      }
+
+      package var rawValue: Int {
+        switch self {
+        case .unspecified: return 0
+        case .node: return 1
+        case .disconnected: return 2
+        case .lost: return 3
+        case .readyForHandshake: return 4
+        case .UNRECOGNIZED(let i): return i
+        }
+      }
+
+      // The compiler won't synthesize support with the UNRECOGNIZED case.
+      package static let allCases: [Coder_Tailnet_V2_CoordinateResponse.PeerUpdate.Kind] = [
+        .unspecified,
+        .node,
+        .disconnected,
+        .lost,
+        .readyForHandshake,
+      ]
+
+    }
+
+    package init() {}
+
+    fileprivate var _node: Coder_Tailnet_V2_Node? = nil
+  }
 
   package init() {}
 }
@@ -38,6 +381,220 @@ fileprivate nonisolated let _protobuf_package = "coder.tailnet.v2"
 
 nonisolated extension Coder_Tailnet_V2_DERPMap: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".DERPMap"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}home_params\0\u{1}regions\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._homeParams) }()
+      case 2: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMessageMap<SwiftProtobuf.ProtobufInt64,Coder_Tailnet_V2_DERPMap.Region>.self, value: &self.regions) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    try { if let v = self._homeParams {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    } }()
+    if !self.regions.isEmpty {
+      try visitor.visitMapField(fieldType: SwiftProtobuf._ProtobufMessageMap<SwiftProtobuf.ProtobufInt64,Coder_Tailnet_V2_DERPMap.Region>.self, value: self.regions, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Tailnet_V2_DERPMap, rhs: Coder_Tailnet_V2_DERPMap) -> Bool {
+    if lhs._homeParams != rhs._homeParams {return false}
+    if lhs.regions != rhs.regions {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Tailnet_V2_DERPMap.HomeParams: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = Coder_Tailnet_V2_DERPMap.protoMessageName + ".HomeParams"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}region_score\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufInt64,SwiftProtobuf.ProtobufDouble>.self, value: &self.regionScore) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.regionScore.isEmpty {
+      try visitor.visitMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufInt64,SwiftProtobuf.ProtobufDouble>.self, value: self.regionScore, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Tailnet_V2_DERPMap.HomeParams, rhs: Coder_Tailnet_V2_DERPMap.HomeParams) -> Bool {
+    if lhs.regionScore != rhs.regionScore {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Tailnet_V2_DERPMap.Region: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = Coder_Tailnet_V2_DERPMap.protoMessageName + ".Region"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}region_id\0\u{3}embedded_relay\0\u{3}region_code\0\u{3}region_name\0\u{1}avoid\0\u{1}nodes\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularInt64Field(value: &self.regionID) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.embeddedRelay) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.regionCode) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.regionName) }()
+      case 5: try { try decoder.decodeSingularBoolField(value: &self.avoid) }()
+      case 6: try { try decoder.decodeRepeatedMessageField(value: &self.nodes) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.regionID != 0 {
+      try visitor.visitSingularInt64Field(value: self.regionID, fieldNumber: 1)
+    }
+    if self.embeddedRelay != false {
+      try visitor.visitSingularBoolField(value: self.embeddedRelay, fieldNumber: 2)
+    }
+    if !self.regionCode.isEmpty {
+      try visitor.visitSingularStringField(value: self.regionCode, fieldNumber: 3)
+    }
+    if !self.regionName.isEmpty {
+      try visitor.visitSingularStringField(value: self.regionName, fieldNumber: 4)
+    }
+    if self.avoid != false {
+      try visitor.visitSingularBoolField(value: self.avoid, fieldNumber: 5)
+    }
+    if !self.nodes.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.nodes, fieldNumber: 6)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Tailnet_V2_DERPMap.Region, rhs: Coder_Tailnet_V2_DERPMap.Region) -> Bool {
+    if lhs.regionID != rhs.regionID {return false}
+    if lhs.embeddedRelay != rhs.embeddedRelay {return false}
+    if lhs.regionCode != rhs.regionCode {return false}
+    if lhs.regionName != rhs.regionName {return false}
+    if lhs.avoid != rhs.avoid {return false}
+    if lhs.nodes != rhs.nodes {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Tailnet_V2_DERPMap.Region.Node: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = Coder_Tailnet_V2_DERPMap.Region.protoMessageName + ".Node"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}region_id\0\u{3}host_name\0\u{3}cert_name\0\u{1}ipv4\0\u{1}ipv6\0\u{3}stun_port\0\u{3}stun_only\0\u{3}derp_port\0\u{3}insecure_for_tests\0\u{3}force_http\0\u{3}stun_test_ip\0\u{3}can_port_80\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.name) }()
+      case 2: try { try decoder.decodeSingularInt64Field(value: &self.regionID) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.hostName) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.certName) }()
+      case 5: try { try decoder.decodeSingularStringField(value: &self.ipv4) }()
+      case 6: try { try decoder.decodeSingularStringField(value: &self.ipv6) }()
+      case 7: try { try decoder.decodeSingularInt32Field(value: &self.stunPort) }()
+      case 8: try { try decoder.decodeSingularBoolField(value: &self.stunOnly) }()
+      case 9: try { try decoder.decodeSingularInt32Field(value: &self.derpPort) }()
+      case 10: try { try decoder.decodeSingularBoolField(value: &self.insecureForTests) }()
+      case 11: try { try decoder.decodeSingularBoolField(value: &self.forceHTTP) }()
+      case 12: try { try decoder.decodeSingularStringField(value: &self.stunTestIp) }()
+      case 13: try { try decoder.decodeSingularBoolField(value: &self.canPort80) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.name.isEmpty {
+      try visitor.visitSingularStringField(value: self.name, fieldNumber: 1)
+    }
+    if self.regionID != 0 {
+      try visitor.visitSingularInt64Field(value: self.regionID, fieldNumber: 2)
+    }
+    if !self.hostName.isEmpty {
+      try visitor.visitSingularStringField(value: self.hostName, fieldNumber: 3)
+    }
+    if !self.certName.isEmpty {
+      try visitor.visitSingularStringField(value: self.certName, fieldNumber: 4)
+    }
+    if !self.ipv4.isEmpty {
+      try visitor.visitSingularStringField(value: self.ipv4, fieldNumber: 5)
+    }
+    if !self.ipv6.isEmpty {
+      try visitor.visitSingularStringField(value: self.ipv6, fieldNumber: 6)
+    }
+    if self.stunPort != 0 {
+      try visitor.visitSingularInt32Field(value: self.stunPort, fieldNumber: 7)
+    }
+    if self.stunOnly != false {
+      try visitor.visitSingularBoolField(value: self.stunOnly, fieldNumber: 8)
+    }
+    if self.derpPort != 0 {
+      try visitor.visitSingularInt32Field(value: self.derpPort, fieldNumber: 9)
+    }
+    if self.insecureForTests != false {
+      try visitor.visitSingularBoolField(value: self.insecureForTests, fieldNumber: 10)
+    }
+    if self.forceHTTP != false {
+      try visitor.visitSingularBoolField(value: self.forceHTTP, fieldNumber: 11)
+    }
+    if !self.stunTestIp.isEmpty {
+      try visitor.visitSingularStringField(value: self.stunTestIp, fieldNumber: 12)
+    }
+    if self.canPort80 != false {
+      try visitor.visitSingularBoolField(value: self.canPort80, fieldNumber: 13)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Tailnet_V2_DERPMap.Region.Node, rhs: Coder_Tailnet_V2_DERPMap.Region.Node) -> Bool {
+    if lhs.name != rhs.name {return false}
+    if lhs.regionID != rhs.regionID {return false}
+    if lhs.hostName != rhs.hostName {return false}
+    if lhs.certName != rhs.certName {return false}
+    if lhs.ipv4 != rhs.ipv4 {return false}
+    if lhs.ipv6 != rhs.ipv6 {return false}
+    if lhs.stunPort != rhs.stunPort {return false}
+    if lhs.stunOnly != rhs.stunOnly {return false}
+    if lhs.derpPort != rhs.derpPort {return false}
+    if lhs.insecureForTests != rhs.insecureForTests {return false}
+    if lhs.forceHTTP != rhs.forceHTTP {return false}
+    if lhs.stunTestIp != rhs.stunTestIp {return false}
+    if lhs.canPort80 != rhs.canPort80 {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Tailnet_V2_StreamDERPMapsRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".StreamDERPMapsRequest"
   package static let _protobuf_nameMap = SwiftProtobuf._NameMap()
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
@@ -49,8 +606,342 @@ nonisolated extension Coder_Tailnet_V2_DERPMap: SwiftProtobuf.Message, SwiftProt
     try unknownFields.traverse(visitor: &visitor)
   }
 
-  package static func ==(lhs: Coder_Tailnet_V2_DERPMap, rhs: Coder_Tailnet_V2_DERPMap) -> Bool {
+  package static func ==(lhs: Coder_Tailnet_V2_StreamDERPMapsRequest, rhs: Coder_Tailnet_V2_StreamDERPMapsRequest) -> Bool {
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
+}
+
+nonisolated extension Coder_Tailnet_V2_Node: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Node"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{3}as_of\0\u{1}key\0\u{1}disco\0\u{3}preferred_derp\0\u{3}derp_latency\0\u{3}derp_forced_websocket\0\u{1}addresses\0\u{3}allowed_ips\0\u{1}endpoints\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularInt64Field(value: &self.id) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._asOf) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.key) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.disco) }()
+      case 5: try { try decoder.decodeSingularInt32Field(value: &self.preferredDerp) }()
+      case 6: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufDouble>.self, value: &self.derpLatency) }()
+      case 7: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufInt32,SwiftProtobuf.ProtobufString>.self, value: &self.derpForcedWebsocket) }()
+      case 8: try { try decoder.decodeRepeatedStringField(value: &self.addresses) }()
+      case 9: try { try decoder.decodeRepeatedStringField(value: &self.allowedIps) }()
+      case 10: try { try decoder.decodeRepeatedStringField(value: &self.endpoints) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if self.id != 0 {
+      try visitor.visitSingularInt64Field(value: self.id, fieldNumber: 1)
+    }
+    try { if let v = self._asOf {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    if !self.key.isEmpty {
+      try visitor.visitSingularBytesField(value: self.key, fieldNumber: 3)
+    }
+    if !self.disco.isEmpty {
+      try visitor.visitSingularStringField(value: self.disco, fieldNumber: 4)
+    }
+    if self.preferredDerp != 0 {
+      try visitor.visitSingularInt32Field(value: self.preferredDerp, fieldNumber: 5)
+    }
+    if !self.derpLatency.isEmpty {
+      try visitor.visitMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufDouble>.self, value: self.derpLatency, fieldNumber: 6)
+    }
+    if !self.derpForcedWebsocket.isEmpty {
+      try visitor.visitMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufInt32,SwiftProtobuf.ProtobufString>.self, value: self.derpForcedWebsocket, fieldNumber: 7)
+    }
+    if !self.addresses.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.addresses, fieldNumber: 8)
+    }
+    if !self.allowedIps.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.allowedIps, fieldNumber: 9)
+    }
+    if !self.endpoints.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.endpoints, fieldNumber: 10)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Tailnet_V2_Node, rhs: Coder_Tailnet_V2_Node) -> Bool {
+    if lhs.id != rhs.id {return false}
+    if lhs._asOf != rhs._asOf {return false}
+    if lhs.key != rhs.key {return false}
+    if lhs.disco != rhs.disco {return false}
+    if lhs.preferredDerp != rhs.preferredDerp {return false}
+    if lhs.derpLatency != rhs.derpLatency {return false}
+    if lhs.derpForcedWebsocket != rhs.derpForcedWebsocket {return false}
+    if lhs.addresses != rhs.addresses {return false}
+    if lhs.allowedIps != rhs.allowedIps {return false}
+    if lhs.endpoints != rhs.endpoints {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Tailnet_V2_CoordinateRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".CoordinateRequest"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}update_self\0\u{1}disconnect\0\u{3}add_tunnel\0\u{3}remove_tunnel\0\u{3}ready_for_handshake\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._updateSelf) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._disconnect) }()
+      case 3: try { try decoder.decodeSingularMessageField(value: &self._addTunnel) }()
+      case 4: try { try decoder.decodeSingularMessageField(value: &self._removeTunnel) }()
+      case 5: try { try decoder.decodeRepeatedMessageField(value: &self.readyForHandshake) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    try { if let v = self._updateSelf {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    } }()
+    try { if let v = self._disconnect {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    try { if let v = self._addTunnel {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    } }()
+    try { if let v = self._removeTunnel {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+    } }()
+    if !self.readyForHandshake.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.readyForHandshake, fieldNumber: 5)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Tailnet_V2_CoordinateRequest, rhs: Coder_Tailnet_V2_CoordinateRequest) -> Bool {
+    if lhs._updateSelf != rhs._updateSelf {return false}
+    if lhs._disconnect != rhs._disconnect {return false}
+    if lhs._addTunnel != rhs._addTunnel {return false}
+    if lhs._removeTunnel != rhs._removeTunnel {return false}
+    if lhs.readyForHandshake != rhs.readyForHandshake {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Tailnet_V2_CoordinateRequest.UpdateSelf: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = Coder_Tailnet_V2_CoordinateRequest.protoMessageName + ".UpdateSelf"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}node\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._node) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    try { if let v = self._node {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Tailnet_V2_CoordinateRequest.UpdateSelf, rhs: Coder_Tailnet_V2_CoordinateRequest.UpdateSelf) -> Bool {
+    if lhs._node != rhs._node {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Tailnet_V2_CoordinateRequest.Disconnect: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = Coder_Tailnet_V2_CoordinateRequest.protoMessageName + ".Disconnect"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap()
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    // Load everything into unknown fields
+    while try decoder.nextFieldNumber() != nil {}
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Tailnet_V2_CoordinateRequest.Disconnect, rhs: Coder_Tailnet_V2_CoordinateRequest.Disconnect) -> Bool {
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Tailnet_V2_CoordinateRequest.Tunnel: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = Coder_Tailnet_V2_CoordinateRequest.protoMessageName + ".Tunnel"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.id.isEmpty {
+      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Tailnet_V2_CoordinateRequest.Tunnel, rhs: Coder_Tailnet_V2_CoordinateRequest.Tunnel) -> Bool {
+    if lhs.id != rhs.id {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Tailnet_V2_CoordinateRequest.ReadyForHandshake: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = Coder_Tailnet_V2_CoordinateRequest.protoMessageName + ".ReadyForHandshake"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.id.isEmpty {
+      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Tailnet_V2_CoordinateRequest.ReadyForHandshake, rhs: Coder_Tailnet_V2_CoordinateRequest.ReadyForHandshake) -> Bool {
+    if lhs.id != rhs.id {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Tailnet_V2_CoordinateResponse: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".CoordinateResponse"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}peer_updates\0\u{1}error\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.peerUpdates) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.error) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.peerUpdates.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.peerUpdates, fieldNumber: 1)
+    }
+    if !self.error.isEmpty {
+      try visitor.visitSingularStringField(value: self.error, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Tailnet_V2_CoordinateResponse, rhs: Coder_Tailnet_V2_CoordinateResponse) -> Bool {
+    if lhs.peerUpdates != rhs.peerUpdates {return false}
+    if lhs.error != rhs.error {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Tailnet_V2_CoordinateResponse.PeerUpdate: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = Coder_Tailnet_V2_CoordinateResponse.protoMessageName + ".PeerUpdate"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}node\0\u{1}kind\0\u{1}reason\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._node) }()
+      case 3: try { try decoder.decodeSingularEnumField(value: &self.kind) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.reason) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.id.isEmpty {
+      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
+    }
+    try { if let v = self._node {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    if self.kind != .unspecified {
+      try visitor.visitSingularEnumField(value: self.kind, fieldNumber: 3)
+    }
+    if !self.reason.isEmpty {
+      try visitor.visitSingularStringField(value: self.reason, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: Coder_Tailnet_V2_CoordinateResponse.PeerUpdate, rhs: Coder_Tailnet_V2_CoordinateResponse.PeerUpdate) -> Bool {
+    if lhs.id != rhs.id {return false}
+    if lhs._node != rhs._node {return false}
+    if lhs.kind != rhs.kind {return false}
+    if lhs.reason != rhs.reason {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension Coder_Tailnet_V2_CoordinateResponse.PeerUpdate.Kind: SwiftProtobuf._ProtoNameProviding {
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0KIND_UNSPECIFIED\0\u{1}NODE\0\u{1}DISCONNECTED\0\u{1}LOST\0\u{1}READY_FOR_HANDSHAKE\0")
 }

@@ -14,6 +14,20 @@ package protocol AgentConnection: Sendable {
         _ method: Method<Request, Response>, _ request: Request
     ) async throws -> Response
 
+    /// Makes a call with many messages each way, which ends when the body does. It may last as long as the connection.
+    /// - Throws: what the body throws, and `DRPCError`; `.closed` when the connection is gone.
+    func bidirectional<Request: Message, Response: Message, Result>(
+        _ method: Method<Request, Response>,
+        _ body: (RequestWriter<Request>, ResponseStream<Response>) async throws -> Result
+    ) async throws -> Result
+
+    /// Makes a call with one request and many responses, which ends when the body does.
+    /// - Throws: what the body throws, and `DRPCError`; `.closed` when the connection is gone.
+    func serverStream<Request: Message, Response: Message, Result>(
+        _ method: Method<Request, Response>, _ request: Request,
+        _ body: (ResponseStream<Response>) async throws -> Result
+    ) async throws -> Result
+
     /// Returns when the connection has ended, on either side, with the reason for a log.
     func ended() async -> String
 

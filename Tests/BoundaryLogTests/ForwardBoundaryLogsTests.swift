@@ -2,6 +2,7 @@ import AgentCore
 import AgentProto
 import AgentTestSupport
 import ControlPlaneAPI
+import ControlPlaneTestSupport
 import DRPC
 import SwiftProtobuf
 import Testing
@@ -11,7 +12,7 @@ import Testing
 /// What the routine takes for a refusal of a batch, and what for an outage of the control plane.
 @Suite(.timeLimit(.minutes(2))) struct ForwardBoundaryLogsTests {
     /// A control plane that answers as a test says.
-    private final class Plane: AgentConnection {
+    private final class Plane: UnaryConnection {
         let apiVersion: APIVersion
         let taken = Watched<[Request]>([])
         let attempts = Watched(0)

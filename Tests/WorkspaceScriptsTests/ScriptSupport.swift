@@ -3,6 +3,7 @@ import AgentProc
 import AgentProto
 import AgentTestSupport
 import ControlPlaneAPI
+import ControlPlaneTestSupport
 import DRPC
 import FoundationEssentials
 import Glibc
@@ -14,7 +15,7 @@ import Synchronization
 @testable import WorkspaceScripts
 
 /// Records calls; a test says what becomes of each.
-final class RecordingConnection: AgentConnection {
+final class RecordingConnection: UnaryConnection {
     enum Fault: Sendable, Equatable {
         /// The connection is gone; with `delivered` the control plane had the call before.
         case drop(delivered: Bool)

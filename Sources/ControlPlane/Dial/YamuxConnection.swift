@@ -19,19 +19,35 @@ final class YamuxConnection: AgentConnection {
     func call<Request: Message, Response: Message>(
         _ method: Method<Request, Response>, _ request: Request
     ) async throws -> Response {
+        try await onStream { try await $0.unary(method, request) }
+    }
+
+    func bidirectional<Request: Message, Response: Message, Result>(
+        _ method: Method<Request, Response>,
+        _ body: (RequestWriter<Request>, ResponseStream<Response>) async throws -> Result
+    ) async throws -> Result {
+        try await onStream { try await $0.withBidirectional(method, body) }
+    }
+
+    func serverStream<Request: Message, Response: Message, Result>(
+        _ method: Method<Request, Response>, _ request: Request,
+        _ body: (ResponseStream<Response>) async throws -> Result
+    ) async throws -> Result {
+        try await onStream { try await $0.withServerStream(method, request, body) }
+    }
+
+    /// Makes one call on a stream of its own. Cancelling the task closes the stream, and nothing else.
+    private func onStream<Result>(_ call: (RPCClient) async throws -> Result) async throws -> Result {
         let client: RPCClient
         do {
             client = try await session.openStream { RPCClient.attach(to: $0) }
         } catch {
             throw Self.callError(error)
         }
+        defer { client.closeSoon() }
         do {
-            // Cancelling the task closes the stream, and nothing else.
-            let response = try await client.unary(method, request)
-            client.closeSoon()
-            return response
+            return try await call(client)
         } catch {
-            client.closeSoon()
             throw Self.callError(error)
         }
     }
@@ -45,8 +61,9 @@ final class YamuxConnection: AgentConnection {
     /// The error for the caller: an rpc's as it is, everything below as a lost connection.
     private static func callError(_ error: any Error) -> any Error {
         switch error {
-        case is DRPCError, is CancellationError: error
-        default: DRPCError(.closed, "the connection to the control plane was lost", cause: error)
+        case is YamuxError, is ChannelError, is IOError:
+            DRPCError(.closed, "the connection to the control plane was lost", cause: error)
+        default: error
         }
     }
 }

@@ -1,3 +1,4 @@
+import ControlPlaneTestSupport
 import AgentCore
 import AgentProto
 import ControlPlaneAPI
@@ -5,7 +6,7 @@ import DRPC
 import SwiftProtobuf
 
 /// Answers at once, without a simulation.
-struct DirectConnection: AgentConnection {
+struct DirectConnection: UnaryConnection {
     let apiVersion = APIVersion(2, 9)
     let configuration: Coder_Agent_V2_GetResourcesMonitoringConfigurationResponse
     let pushes = Pushes()

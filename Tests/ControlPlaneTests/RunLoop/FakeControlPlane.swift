@@ -1,6 +1,7 @@
 import AgentTestSupport
 import AgentCore
 import ControlPlaneAPI
+import ControlPlaneTestSupport
 import AgentProto
 import ControlPlane
 import DRPC
@@ -100,7 +101,7 @@ final class FakeControlPlane: Dialler {
     }
 }
 
-final class FakeConnection: AgentConnection {
+final class FakeConnection: UnaryConnection {
     let server: FakeControlPlane
     let number: Int
     let end = Watched<String?>(nil)
