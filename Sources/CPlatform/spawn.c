@@ -72,6 +72,9 @@ static void run_child(const struct child *child) {
     // A source below 3 would be overwritten by an earlier dup2; the launcher's pipes are above.
     if (dup2(o->stdin_fd, 0) < 0 || dup2(o->stdout_fd, 1) < 0 || dup2(o->stderr_fd, 2) < 0)
         goto failed;
+    // At once, not only by execve: among them are the write ends of pipes whose programs another thread
+    // starts, and what comes next may block on a slow disk.
+    syscall(SYS_close_range, 3u, ~0u, 0u);
     if (o->terminal && ioctl(0, TIOCSCTTY, 0) != 0) goto failed;
 
     if (o->set_priority) {
@@ -98,8 +101,6 @@ static void run_child(const struct child *child) {
         result->stage = WA_SPAWN_CHDIR;
         goto failed;
     }
-
-    syscall(SYS_close_range, 3u, ~0u, 4u /* CLOSE_RANGE_CLOEXEC */);
 
     sigset_t none;
     sigemptyset(&none);
