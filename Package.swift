@@ -248,6 +248,11 @@ let package = Package(
         // Headers of libsodium-dev; the library itself is loaded at run time, for the tailnet node alone.
         .target(name: "CSodium", linkerSettings: [.linkedLibrary("dl")]),
         .target(name: "Sodium", dependencies: ["CSodium"], swiftSettings: strict),
+        .target(
+            name: "WireGuard",
+            dependencies: ["IPAddresses", "Sodium", .product(name: "DequeModule", package: "swift-collections")],
+            swiftSettings: strict
+        ),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
         .target(
             name: "Files",
@@ -375,6 +380,12 @@ let package = Package(
         .testTarget(
             name: "SodiumTests",
             dependencies: ["Sodium", "AgentTestSupport"],
+            exclude: ["Vectors"],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "WireGuardTests",
+            dependencies: ["AgentTestSupport", "IPAddresses", "Sodium", "WireGuard"],
             exclude: ["Vectors"],
             swiftSettings: strict
         ),

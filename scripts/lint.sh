@@ -47,6 +47,7 @@ CSSH2
 CSodium
 IPAddresses
 Sodium                 CSodium
+WireGuard              IPAddresses Sodium
 CDesktop
 COpenAPI
 AgentCore              CPlatform CRegex
