@@ -253,6 +253,16 @@ let package = Package(
             dependencies: ["IPAddresses", "Sodium", .product(name: "DequeModule", package: "swift-collections")],
             swiftSettings: strict
         ),
+        .target(
+            name: "DERP",
+            dependencies: [
+                "IPAddresses",
+                "Sodium",
+                .product(name: "DequeModule", package: "swift-collections"),
+                .product(name: "NIOCore", package: "swift-nio"),
+            ],
+            swiftSettings: strict
+        ),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
         .target(
             name: "Files",
@@ -386,6 +396,18 @@ let package = Package(
         .testTarget(
             name: "WireGuardTests",
             dependencies: ["AgentTestSupport", "IPAddresses", "Sodium", "WireGuard"],
+            exclude: ["Vectors"],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "DERPTests",
+            dependencies: [
+                "AgentTestSupport",
+                "DERP",
+                "IPAddresses",
+                "Sodium",
+                .product(name: "NIOCore", package: "swift-nio"),
+            ],
             exclude: ["Vectors"],
             swiftSettings: strict
         ),

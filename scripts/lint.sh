@@ -48,6 +48,7 @@ CSodium
 IPAddresses
 Sodium                 CSodium
 WireGuard              IPAddresses Sodium
+DERP                   IPAddresses Sodium
 CDesktop
 COpenAPI
 AgentCore              CPlatform CRegex
