@@ -263,6 +263,15 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        .target(
+            name: "Disco",
+            dependencies: [
+                "IPAddresses",
+                "Sodium",
+                .product(name: "DequeModule", package: "swift-collections"),
+            ],
+            swiftSettings: strict
+        ),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
         .target(
             name: "Files",
@@ -408,6 +417,12 @@ let package = Package(
                 "Sodium",
                 .product(name: "NIOCore", package: "swift-nio"),
             ],
+            exclude: ["Vectors"],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "DiscoTests",
+            dependencies: ["AgentTestSupport", "Disco", "IPAddresses", "Sodium"],
             exclude: ["Vectors"],
             swiftSettings: strict
         ),

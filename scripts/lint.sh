@@ -49,6 +49,7 @@ IPAddresses
 Sodium                 CSodium
 WireGuard              IPAddresses Sodium
 DERP                   IPAddresses Sodium
+Disco                  IPAddresses Sodium
 CDesktop
 COpenAPI
 AgentCore              CPlatform CRegex
