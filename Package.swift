@@ -272,6 +272,15 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        .target(
+            name: "NetStack",
+            dependencies: [
+                "IPAddresses",
+                .product(name: "DequeModule", package: "swift-collections"),
+                .product(name: "NIOCore", package: "swift-nio"),
+            ],
+            swiftSettings: strict
+        ),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
         .target(
             name: "Files",
@@ -423,6 +432,17 @@ let package = Package(
         .testTarget(
             name: "DiscoTests",
             dependencies: ["AgentTestSupport", "Disco", "IPAddresses", "Sodium"],
+            exclude: ["Vectors"],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "NetStackTests",
+            dependencies: [
+                "AgentTestSupport",
+                "IPAddresses",
+                "NetStack",
+                .product(name: "NIOCore", package: "swift-nio"),
+            ],
             exclude: ["Vectors"],
             swiftSettings: strict
         ),

@@ -50,6 +50,7 @@ Sodium                 CSodium
 WireGuard              IPAddresses Sodium
 DERP                   IPAddresses Sodium
 Disco                  IPAddresses Sodium
+NetStack               IPAddresses
 CDesktop
 COpenAPI
 AgentCore              CPlatform CRegex
