@@ -11,16 +11,26 @@ log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
 failed=""
 summary=""
+# What hangs is ended, and named: a test that waits for ever would otherwise take the whole run's time with it.
+limit=1500
 run() { # name, filter
     echo "== $1"
-    ${SWIFT:-swift} test --skip-build --filter "$2" 2>&1 | tee "$log"
+    # By line: what a test said last must not wait in a buffer for one that hangs.
+    timeout -k 30 "$limit" stdbuf -oL "${SWIFT:-swift}" test --skip-build --filter "$2" 2>&1 | tee "$log"
     status=${PIPESTATUS[0]}
     [ "$status" -eq 0 ] && return
+    [ "$status" -eq 124 ] || [ "$status" -eq 137 ] && unended "$1"
     failed="$failed $1"
     summary="$summary
 == $1 ended with $status
 $(grep -aE '^↳   ' "$log" | cut -c 1-400 | tail -n 40)
 $(grep -aE '^✘|recorded an issue|^↳ [^ ]|Fatal error|error: ' "$log" | cut -c 1-1000 | head -n 40)"
+}
+unended() { # name
+    summary="$summary
+== $1 did not end within $limit s. Begun and not ended:
+$(sed -nE 's/^◇ Test ("[^"]*"|[^ (]+\(.*\)) started\.$/1 \1/p; s/^[✔✘] Test ("[^"]*"|[^ (]+\(.*\)) (passed|failed) after .*/-1 \1/p' "$log" \
+    | awk '{ name = substr($0, length($1) + 2); open[name] += $1 } END { for (name in open) if (open[name] > 0) print name }')"
 }
 for target in $(ls -d Tests/*Tests | xargs -n 1 basename); do run "$target" "^$target\\."; done
 # Has the machine give numbers of ended processes out again, so it runs beside no other test.

@@ -127,14 +127,14 @@ import Testing
             let before = window.blocks("ButtonPress").count
             try await driver.perform(Self.click)
             try await eventually("a plain click") { window.blocks("ButtonPress").count == before + 1 }
-            #expect(window.blocks("ButtonPress").last?.contains("state 0x0,") == true)
+            #expect(window.blocks("ButtonPress").last?.contains("state 0x0,") == true, "\(window.text.suffix(2_000))")
             #expect(window.keys("KeyPress").sorted() == window.keys("KeyRelease").sorted())
             // One that is held already stays held.
             try await driver.perform(#"{"action":"key_down","text":"ctrl"}"#)
             try await driver.perform(#"{"action":"left_click","coordinate":[50,60],"modifiers":["ctrl"]}"#)
             try await driver.perform(Self.click)
             try await eventually("two clicks") { window.blocks("ButtonPress").count == before + 3 }
-            #expect(window.blocks("ButtonPress").last?.contains("state 0x4,") == true)
+            #expect(window.blocks("ButtonPress").last?.contains("state 0x4,") == true, "\(window.text.suffix(2_000))")
             try await driver.perform(#"{"action":"key_up","text":"ctrl"}"#)
         }
     }

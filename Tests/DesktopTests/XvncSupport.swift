@@ -203,9 +203,10 @@ struct EventWindow: Sendable {
         }
     }
 
-    /// What xev wrote of the events of a kind.
+    /// What xev wrote of the events of a kind. It writes line by line: an event without its last common
+    /// field is one that is being written.
     func blocks(_ kind: String) -> [String] {
-        text.components(separatedBy: "\n\n").filter { $0.contains("\(kind) event") }
+        text.components(separatedBy: "\n\n").filter { $0.contains("\(kind) event") && $0.contains("same_screen ") }
     }
 }
 
