@@ -23,6 +23,8 @@ package struct IPAddress: Hashable, Sendable, Comparable, CustomStringConvertibl
 
     /// `fd7a::1` or `127.0.0.1`; without a zone.
     package init?(_ text: String) {
+        // A zero ends the text for inet_pton, and what stands behind it would be taken along.
+        guard !text.utf8.contains(0) else { return nil }
         var v6 = in6_addr()
         var v4 = in_addr()
         if inet_pton(AF_INET, text, &v4) == 1 {
@@ -119,7 +121,11 @@ package struct Endpoint: Hashable, Sendable, CustomStringConvertible {
 
     /// `1.2.3.4:80` or `[::1]:80`.
     package init?(_ text: String) {
-        guard let colon = text.lastIndex(of: ":"), let port = UInt16(text[text.index(after: colon)...]) else {
+        // Digits alone: a sign would be taken, too.
+        guard let colon = text.lastIndex(of: ":"),
+            text[text.index(after: colon)...].utf8.allSatisfy({ 0x30...0x39 ~= $0 }),
+            let port = UInt16(text[text.index(after: colon)...])
+        else {
             return nil
         }
         var host = text[..<colon]

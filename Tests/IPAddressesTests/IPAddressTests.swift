@@ -11,7 +11,7 @@ import Testing
         #expect("\(address)" == text && IPAddress(address.bytes) == address)
     }
 
-    @Test(arguments: ["", "1", "1.2.3", "1.2.3.4.5", "::g", "fe80::1%eth0", "1.2.3.4 ", "[::1]"])
+    @Test(arguments: ["", "1", "1.2.3", "1.2.3.4.5", "::g", "fe80::1%eth0", "1.2.3.4 ", "[::1]", "::1\0", "1.2.3.4\0x"])
     func whatIsNone(_ text: String) { #expect(IPAddress(text) == nil) }
 
     @Test func bytes() {
@@ -56,7 +56,10 @@ import Testing
 
     @Test func endpoints() throws {
         for text in ["1.2.3.4:80", "[::1]:65535"] { #expect(try "\(#require(Endpoint(text)))" == text) }
-        for text in ["", ":", "1.2.3.4", "1.2.3.4:", "1.2.3.4:65536", "::1:80", "[::1]", "[1.2.3.4]:80", "[::1]:-1"] {
+        for text in [
+            "", ":", "1.2.3.4", "1.2.3.4:", "1.2.3.4:65536", "::1:80", "[::1]", "[1.2.3.4]:80", "[::1]:-1",
+            "1.2.3.4:+80",
+        ] {
             #expect(Endpoint(text) == nil, "\(text)")
         }
     }
