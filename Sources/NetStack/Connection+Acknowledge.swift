@@ -26,7 +26,7 @@ extension Connection {
         } else if progress == 0 {
             noteDuplicate(segment)
         }
-        updateWindow(segment)
+        updateWindow(segment, madeProgress: progress > 0)
         let due = detectLoss(now: now, flight: flight)
         repair(news, madeProgress: progress > 0, flight: flight, now: now)
         if progress > 0 || send.window == 0 || send.segments.isEmpty { send.unanswered = 0 }
@@ -73,7 +73,7 @@ extension Connection {
                     uses && sent.isRetransmitted
                     && Self.echo(segment, isOlderThan: Self.stamp(sent.sentAt, offset: offset))
                 loss.arrived(sent, now: now, leastRoundTrip: least, echoIsOlder: isOlder)
-                if !sent.isRetransmitted, sent.sentAt > news.sampleSentAt {
+                if !sent.isRetransmitted || uses && !isOlder, sent.sentAt > news.sampleSentAt {
                     (news.sample, news.sampleSentAt) = (now - sent.sentAt, sent.sentAt)
                 }
             }
@@ -94,7 +94,9 @@ extension Connection {
             usesTimestamps && sent.isRetransmitted
             && Self.echo(segment, isOlderThan: stamp(sent.sentAt))
         send.loss.arrived(sent, now: now, leastRoundTrip: send.rtt.minimum, echoIsOlder: isOlder)
-        if !sent.isRetransmitted, sent.sentAt >= news.sampleSentAt {
+        // An echo tells which of several transmissions came (RFC 7323, 4): repairs are measured, too. Without, the
+        // timeout would stay as long as it has become until something new is sent.
+        if !sent.isRetransmitted || usesTimestamps && !isOlder, sent.sentAt >= news.sampleSentAt {
             (news.sample, news.sampleSentAt) = (now - sent.sentAt, sent.sentAt)
         }
     }
@@ -176,9 +178,11 @@ extension Connection {
         send.duplicates = min(send.duplicates + 1, send.segments.count)
     }
 
-    private mutating func updateWindow(_ segment: TCPSegment) {
+    /// The window counts from what is acknowledged. So progress brings its own along even with a segment that is older
+    /// than the last one that did, as a retransmission is: with the old one, its end would have moved on.
+    private mutating func updateWindow(_ segment: TCPSegment, madeProgress: Bool) {
         let isNewer =
-            segment.sequence > send.windowSequence
+            madeProgress || segment.sequence > send.windowSequence
             || segment.sequence == send.windowSequence && segment.acknowledgment >= send.windowAcknowledgment
         guard isNewer, segment.acknowledgment >= send.unacknowledged else { return }
         // That of a SYN isn't scaled.

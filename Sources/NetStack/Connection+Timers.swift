@@ -69,7 +69,7 @@ extension Connection {
     private mutating func keepAlive(now: Microseconds, context: StackContext) {
         // The retransmission timer watches already.
         guard send.segments.isEmpty, send.timer != .persist else {
-            heardAt = now
+            (heardAt, keepAliveProbes) = (now, 0)
             return
         }
         guard keepAliveProbes < context.limits.keepAliveProbes else {

@@ -10,13 +10,21 @@ package struct ConnectionID: Hashable, Sendable, CustomStringConvertible {
 }
 
 /// Why a connection failed.
-package enum ConnectionFailure: Sendable, Equatable {
+package enum ConnectionFailure: Error, Sendable, Equatable, CustomStringConvertible {
     /// The peer sent RST, or ``NetStack/reset(peer:)`` was called.
     case reset
     /// The peer answered our SYN with RST.
     case refused
     /// The peer did not answer in time.
     case timedOut
+
+    package var description: String {
+        switch self {
+        case .reset: "the peer reset the connection"
+        case .refused: "the peer refused the connection"
+        case .timedOut: "the peer did not answer in time"
+        }
+    }
 }
 
 /// What the driver has to know. Nothing follows ``closed(_:)`` or ``failed(_:_:)`` of an id.

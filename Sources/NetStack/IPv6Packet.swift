@@ -7,6 +7,16 @@ package enum InnerProtocol: UInt8, Sendable, CaseIterable {
     case icmp = 58
     /// What clients ping with before they dial (tailnet.md, "Addresses and ports").
     case tsmp = 99
+
+    /// As statistics name it.
+    package var name: String {
+        switch self {
+        case .tcp: "TCP"
+        case .udp: "UDP"
+        case .icmp: "ICMPv6"
+        case .tsmp: "TSMP"
+        }
+    }
 }
 
 /// A received IPv6 packet (RFC 8200), as a view of the driver's memory.

@@ -12,7 +12,7 @@ import NIOCore
 /// `now` is a monotonic time since some origin; one that goes back counts as standing still.
 package struct NetStack: Sendable {
     /// Where packets are for us.
-    package let addresses: [IPAddress]
+    package var addresses: [IPAddress]
     var context: StackContext
     var connections: [Connection] = []
     var freeSlots: [UInt32] = []

@@ -52,6 +52,8 @@ package struct NetStackCounters: Sendable, Equatable {
     package var uncountedFlows: UInt64 = 0
 
     package subscript(reason: DropReason) -> UInt64 { drops[reason.rawValue] }
+    /// What was dropped, by cause.
+    package var causes: [(cause: String, count: UInt64)] { DropReason.allCases.map { ("\($0)", self[$0]) } }
     package var allDrops: UInt64 { drops.reduce(0, &+) }
 
     mutating func drop(_ reason: DropReason) { drops[reason.rawValue] &+= 1 }

@@ -84,10 +84,12 @@ struct ReceiveSide: Sendable {
     // MARK: Segments
 
     /// RFC 9293, 3.4: whether a part of the segment lies in the window. One that begins with what is expected is
-    /// taken for its acknowledgment even when the window is closed.
+    /// taken for its acknowledgment even when the window is closed, and so is one without data at the window's very end:
+    /// that is where a peer stands that has filled the window, some of which was lost.
     func accepts(_ sequence: SequenceNumber, length: Int) -> Bool {
         if sequence == next { return true }
-        return sequence < edge && (length == 0 ? sequence > next : sequence + length > next)
+        if length == 0 { return sequence > next && sequence <= edge }
+        return sequence < edge && sequence + length > next
     }
 
     /// Takes the data of an acceptable segment.

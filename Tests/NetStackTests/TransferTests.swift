@@ -47,4 +47,16 @@ func pair(
         client.stack.checkInvariants()
         print("loss \(loss): \(link.now - start), client \(client.stack.counters.retransmissions) of \(link.lost) lost")
     }
+
+    /// 50 ms there and back: the window must grow to what is under way.
+    @Test func aLongPathIsFilled() throws {
+        var random = SeededGenerator("aLongPathIsFilled")
+        let (link, server, _, _) = try pair(
+            Link.Path(delay: .milliseconds(25)), &random, toServer: 24_000_000, toClient: 0)
+        func received(_ count: Int) -> Bool { server.apps.values.contains { $0.received >= count } }
+        #expect(link.run(.seconds(60)) { received(8_000_000) })
+        let begin = link.now
+        #expect(link.run(.seconds(60)) { received(24_000_000) })
+        #expect(16_000_000 / ((link.now - begin) / .seconds(1)) >= 40_000_000)
+    }
 }
