@@ -40,6 +40,8 @@ package struct DERPConnection: Sendable {
         package var unansweredPings: UInt64 = 0
         /// Frames that were unknown, too short, or not for a client.
         package var skippedFrames: UInt64 = 0
+
+        package init() {}
     }
 
     private enum State { case greeting, greeted, connected, ended }

@@ -80,13 +80,18 @@ package struct DERPRelay: Sendable {
         case .send(let destination, let packet): route(packet, from: source, id, to: destination)
         case .notePreferred(let isHome): clients[id]?.isHome = isHome
         case .ping(let data):
-            guard let waiting = clients[id]?.control.readableBytes, waiting < DERPLimits.controlBytes else {
+            guard mayAnswer(id) else {
                 counters.unansweredPings &+= 1
                 return
             }
             tell(id, .pong(data))
         default: break
         }
+    }
+
+    /// Whether a client takes what it is told: one that doesn't gets no more answers.
+    private func mayAnswer(_ id: ID) -> Bool {
+        clients[id].map { $0.control.readableBytes < DERPLimits.controlBytes } ?? false
     }
 
     private mutating func greet(_ id: ID, _ frame: DERPFrame) throws(DERPError) {
@@ -118,7 +123,7 @@ package struct DERPRelay: Sendable {
         guard let target = active(destination) else {
             counters.droppedNotHere &+= 1
             // Only a packet of disco is answered, by its magic (tailnet_derp.json).
-            if packet.readableBytesView.starts(with: [0x54, 0x53, 0xf0, 0x9f, 0x92, 0xac]) {
+            if packet.readableBytesView.starts(with: [0x54, 0x53, 0xf0, 0x9f, 0x92, 0xac]), mayAnswer(id) {
                 tell(id, .peerGone(destination, .notHere))
             }
             return
@@ -180,7 +185,7 @@ package struct DERPRelay: Sendable {
         for (id, client) in clients where client.keepAliveAt <= now {
             clients[id]?.keepAliveAt = now + DERPLimits.keepAlive
             // One that takes nothing gets no more of them.
-            if client.key != nil, client.control.readableBytes < DERPLimits.controlBytes { tell(id, .keepAlive) }
+            if client.key != nil, mayAnswer(id) { tell(id, .keepAlive) }
         }
     }
 }

@@ -47,7 +47,8 @@ package struct HomeChooser: Sendable {
         case 0: nextRound = nil
         case 1:
             home = usable.first
-            nextRound = nil
+            // Once, for those who look at the latency: nothing depends on it.
+            nextRound = now
         default: nextRound = now
         }
         return changed
@@ -86,9 +87,10 @@ package struct HomeChooser: Sendable {
 
     // MARK: Choice
 
-    /// The best latency of each region in the last 5 minutes.
+    /// The best latency of each region in the last 5 minutes; of a single region the one at the beginning.
     package func latencies(now: Duration) -> [Int: Duration] {
-        samples.compactMapValues { samples in
+        if usable.count == 1 { return samples.compactMapValues(\.last?.latency) }
+        return samples.compactMapValues { samples in
             samples.lazy.filter { now - $0.at <= DERPLimits.measureEvery }.map(\.latency).min()
         }
     }
@@ -96,7 +98,7 @@ package struct HomeChooser: Sendable {
     private mutating func choose(now: Duration) {
         (round, waiting) = (nil, [])
         lastRound = now
-        nextRound = now + DERPLimits.measureEvery
+        nextRound = usable.count > 1 ? now + DERPLimits.measureEvery : nil
         let answering = usable.filter(answered.contains)
         let wanted = preferred(answering)
         guard !wanted.isEmpty else {

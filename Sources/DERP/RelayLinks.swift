@@ -30,7 +30,8 @@ package struct RelayLinks: Sendable {
         var restart: (reconnectIn: Duration, toleratedUntil: Duration)?
     }
 
-    private let alwaysWebSocket: Bool
+    /// Dial by WebSocket at once, with no try of `Upgrade: DERP`.
+    package var alwaysWebSocket: Bool
     private var random: any RandomNumberGenerator & Sendable
     private var links: [Int: Link] = [:]
     private var actions: [Action] = []
@@ -102,6 +103,19 @@ package struct RelayLinks: Sendable {
         links[region]?.failures = 0
         links[region]?.restart = nil
         links[region]?.lastWrite = now
+    }
+
+    /// The connection is over, and its channel not closed yet: nothing goes by it any more. Then ``closed(_:now:)``.
+    package mutating func failing(_ region: Int) {
+        switch links[region]?.state {
+        case .open, .dialling: links[region]?.state = .closing(hasFailed: true)
+        default: break
+        }
+    }
+
+    /// Whether a connection is being closed; the next is dialled only then.
+    package func isClosing(_ region: Int) -> Bool {
+        if case .closing? = links[region]?.state { true } else { false }
     }
 
     /// A packet was written to the relay.

@@ -92,6 +92,10 @@ extension DiscoNode {
     /// Our endpoints as they are announced.
     package var endpoints: [Endpoint] { isDirectEnabled ? manager.endpoints : [] }
 
+    /// Where STUN servers saw us.
+    package var mappedEndpoints: [Endpoint] { manager.mappedEndpoints }
+    package func hasSTUNServers(isV4: Bool) -> Bool { manager.hasServers(isV4: isV4) }
+
     /// Whether IPv4 servers saw us at different endpoints (a symmetric NAT); nil when that isn't known.
     package var mappingVaries: Bool? { manager.mappingVaries }
 

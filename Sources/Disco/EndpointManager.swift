@@ -152,6 +152,11 @@ package struct EndpointManager: Sendable {
 
     // MARK: Endpoints
 
+    /// What servers saw, the oldest first.
+    package var mappedEndpoints: [Endpoint] { mapped.map(\.endpoint) }
+    /// Whether servers of a family are asked.
+    package func hasServers(isV4: Bool) -> Bool { servers.contains { ($0.address.v4 != nil) == isV4 } }
+
     /// What is announced.
     package var endpoints: [Endpoint] {
         let local = interfaces.compactMap { address in

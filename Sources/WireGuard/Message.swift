@@ -98,6 +98,14 @@ package struct Source: Hashable, Sendable {
         }
     }
 
+    /// The socket that this is; nil for a sender at a relay.
+    package var endpoint: Endpoint? {
+        withBytes { bytes in
+            guard bytes.count == 6 || bytes.count == 18, let address = IPAddress(bytes.dropLast(2)) else { return nil }
+            return Endpoint(address, UInt16(bytes[bytes.count - 2]) << 8 | UInt16(bytes[bytes.count - 1]))
+        }
+    }
+
     package func withBytes<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
         withUnsafeBytes(of: words) { body(UnsafeRawBufferPointer(rebasing: $0[..<Int(count)])) }
     }

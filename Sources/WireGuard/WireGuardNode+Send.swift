@@ -23,13 +23,16 @@ package struct Transmission: Equatable, Sendable {
 }
 
 extension WireGuardNode {
+    /// Where a packet lies in the buffer for ``seal(in:packetCount:for:now:)``.
+    package static var packetOffset: Int { Message.transportHeader }
+
     /// Bytes that a buffer for ``nextTransmission(into:now:)`` must have.
     package var transmissionCount: Int { max(limits.mtu + Message.transportOverhead, Message.initiationCount) }
 
     /// Whether ``nextTransmission(into:now:)`` may have something: to be looked at after each call.
     package var hasTransmissions: Bool { !ready.isEmpty || !cookieReplies.isEmpty }
 
-    /// Seals a packet for a peer where it lies: it begins at offset 16 of the buffer, which has room for the padding to a
+    /// Seals a packet for a peer where it lies: it begins at ``packetOffset`` of the buffer, which has room for the padding to a
     /// multiple of 16 (but not past the MTU) and 16 bytes behind that.
     package mutating func seal(
         in buffer: UnsafeMutableRawBufferPointer, packetCount: Int, for id: PeerID, now: Duration

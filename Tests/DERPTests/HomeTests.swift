@@ -26,10 +26,14 @@ private func begun(_ round: HomeChooser.Round?) throws -> HomeChooser.Round { tr
         }
     }
 
-    @Test mutating func aSingleRegionIsTakenUnmeasured() {
+    @Test mutating func aSingleRegionIsTakenUnmeasured() throws {
         #expect(chooser.home == nil && chooser.nextDeadline == nil)
         chooser.update(DERPMap(regions: [region(7, avoid: true), region(1, stunOnly: true)]), now: .zero)
+        #expect(chooser.home == 7)
+        // It is measured once, to be shown.
+        try round(at: 1, [7: 40])
         #expect(chooser.home == 7 && chooser.nextDeadline == nil)
+        #expect(chooser.latencies(now: .seconds(999)) == [7: .milliseconds(40)])
         #expect(chooser.advance(now: .seconds(999)) == nil)
         chooser.relayFailed(now: .seconds(5))
         #expect(chooser.nextDeadline == nil)

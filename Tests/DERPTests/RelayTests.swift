@@ -131,6 +131,27 @@ private struct Net {
         #expect(got.count == 512 && got.first == .packet(from: a, ByteBuffer(integer: UInt32(3))))
     }
 
+    /// A client that sends to nobody and takes no answers.
+    @Test func answersUpToTheLimit() throws {
+        var net = try Net()
+        try net.join(1, key: 1)
+        let nobody = try makeKey(77).publicKey
+        var bytes = ByteBuffer()
+        for _ in 0..<1_000 {
+            DERPFrame.send(to: nobody, ByteBuffer(bytes: [0x54, 0x53, 0xf0, 0x9f, 0x92, 0xac])).write(into: &bytes)
+        }
+        try net.relay.receive(bytes, from: 1, now: .zero)
+        var out = ByteBuffer()
+        net.relay.write(into: &out, for: 1)
+        let answers = try frames(out)
+        #expect(answers.count == 108 && answers.allSatisfy { $0 == .peerGone(nobody, .notHere) })
+        #expect(out.readableBytes >= DERPLimits.controlBytes && net.relay.counters.droppedNotHere == 1_000)
+        try net.relay.receive(bytes, from: 1, now: .zero)
+        out.clear()
+        net.relay.write(into: &out, for: 1)
+        #expect(try frames(out).count == 108)
+    }
+
     @Test func keepAlivesLimitsAndWhatEndsAClient() throws {
         var net = try Net(rateLimit: .init(bytesPerSecond: 10, burst: 3_000))
         try net.join(1, key: 1)
