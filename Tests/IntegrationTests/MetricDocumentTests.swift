@@ -16,6 +16,8 @@ import Testing
 
     @Test func documentsNameEveryMetricAndNoOther() async throws {
         let dev = try await DevProcess()
+        // What the node counts is there once it is.
+        try await eventually("the tailnet node") { try dev.connect().request("GET", "/api/v0/tailnet").status == 200 }
         let exposition = try dev.connect().request("GET", "/debug/prometheus").text
         let types = exposition.split(separator: "\n").filter { $0.hasPrefix("# TYPE ") }
         let served = Set(types.map { String($0.split(separator: " ")[2]) })
@@ -24,7 +26,9 @@ import Testing
             try #require(readTextFile("\(DevProcess.repository)/docs/\(name)"))
         }
         let operations = try document("operations.md")
-        let rows = operations.split(separator: "\n").filter { $0.hasPrefix("| `agent_") || $0.hasPrefix("| `process_") }
+        let rows = operations.split(separator: "\n").filter {
+            $0.hasPrefix("| `") && $0.wholeMatch(of: /\| `(agent|process|coderd_agentstats)_.*/) != nil
+        }
         let table = Set(rows.map { String($0.split(separator: "`")[1]) })
         #expect(served.subtracting(table) == [], "not in docs/operations.md")
         #expect(table.subtracting(served) == [], "not there any more")

@@ -89,23 +89,30 @@ public final class GaugeFamily: MetricFamily {
     }
 }
 
-/// A gauge whose value is read at each look.
+/// A gauge whose values are read at each look.
 final class ComputedGauge: MetricFamily {
     let name: String, help: String
-    let read: @Sendable () -> Double?
+    let labels: [String]
+    let read: @Sendable () -> [(labels: [String], value: Double)]
 
-    init(name: String, help: String, read: @escaping @Sendable () -> Double?) {
-        (self.name, self.help, self.read) = (name, help, read)
-    }
+    init(
+        name: String, help: String, labels: [String],
+        read: @escaping @Sendable () -> [(labels: [String], value: Double)]
+    ) { (self.name, self.help, self.labels, self.read) = (name, help, labels, read) }
 
     func render(into text: inout String) {
-        guard let value = read() else { return }
+        let values = read().prefix(MetricsRegistry.maximumSeries)
+        if values.isEmpty { return }
         Exposition.header(name, help, "gauge", into: &text)
-        text += "\(name) \(Exposition.number(value))\n"
+        for (values, value) in values {
+            text += "\(name)\(Exposition.labels(labels, values)) \(Exposition.number(value))\n"
+        }
     }
 
     func collect(into samples: inout [MetricSample]) {
-        if let value = read() { samples.append(MetricSample(name, .gauge, [], [], value)) }
+        for (values, value) in read().prefix(MetricsRegistry.maximumSeries) {
+            samples.append(MetricSample(name, .gauge, labels, values, value))
+        }
     }
 }
 

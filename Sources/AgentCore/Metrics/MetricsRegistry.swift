@@ -27,9 +27,17 @@ public final class MetricsRegistry: Sendable {
     /// A value that is read at each scrape. `read` must not block; nil leaves it out. A later one of
     /// the same name takes its place: what it reads may have been made anew.
     public func gauge(_ name: String, help: String, read: @escaping @Sendable () -> Double?) {
+        gauge(name, help: help, labels: []) { read().map { [([], $0)] } ?? [] }
+    }
+
+    /// As ``gauge(_:help:read:)``, with a value for each combination of labels; none leaves it out.
+    public func gauge(
+        _ name: String, help: String, labels: [String],
+        read: @escaping @Sendable () -> [(labels: [String], value: Double)]
+    ) {
         families.withLock { known in
             guard known[name] == nil || known[name] is ComputedGauge else { return }
-            known[name] = ComputedGauge(name: name, help: help, read: read)
+            known[name] = ComputedGauge(name: name, help: help, labels: labels, read: read)
         }
     }
 
