@@ -52,7 +52,12 @@ public struct AccessPolicy: Sendable {
         if let origin = head.headerFields[.origin], !hosts.allSatisfy({ Self.isSameOrigin(origin, host: $0) }) {
             return HTTPProblem(.forbidden, "Requests from other origins are refused.")
         }
-        guard case .tcp(let localHost, _) = connection.transport else { return nil }
+        let localHost: String
+        switch connection.transport {
+        case .unix: return nil
+        case .tunnel: return hosts.lazy.compactMap(tunnelHostProblem).first { _ in true }
+        case .tcp(let host, _): localHost = host
+        }
         for host in hosts {
             if let problem = hostProblem(host, localHost: localHost) { return problem }
         }
@@ -77,6 +82,24 @@ public struct AccessPolicy: Sendable {
                 .forbidden, "Host \"\(host)\" is not served here.", detail: "Allow it with --http-allowed-host.")
         }
         return nil
+    }
+
+    /// A peer's browser may be led to our address by a public name, too. Names that cannot be registered are those of
+    /// the tunnel.
+    private func tunnelHostProblem(_ authority: String?) -> HTTPProblem? {
+        guard let authority else { return nil }
+        guard let host = Authority(authority)?.host else {
+            return HTTPProblem(.badRequest, "A valid Host header is required.")
+        }
+        let isPrivate = host.contains(":") || !host.contains(".") || host.hasSuffix(".coder")
+        guard !isPrivate, !allowedHosts.contains(host), !Self.isIPv4(host) else { return nil }
+        return HTTPProblem(
+            .forbidden, "Host \"\(host)\" is not served here.", detail: "Allow it with --http-allowed-host.")
+    }
+
+    private static func isIPv4(_ host: String) -> Bool {
+        let parts = host.split(separator: ".", omittingEmptySubsequences: false)
+        return parts.count == 4 && parts.allSatisfy { UInt8($0) != nil }
     }
 
     private func tokenProblem(_ head: HTTPRequest, _ takesQueryToken: Bool) -> HTTPProblem? {

@@ -5,7 +5,7 @@ import Synchronization
 /// The open connections of a server: limits their number by kind, chooses those to close for new ones, and closes them
 /// at shutdown.
 final class ConnectionRegistry: Sendable {
-    enum Kind: Hashable { case unix, tcp }
+    enum Kind: Hashable { case unix, tcp, tunnel }
 
     private struct Connection: Sendable {
         var activity: ConnectionActivity
@@ -30,6 +30,7 @@ final class ConnectionRegistry: Sendable {
     private let state = Watched(State())
     private let unix = Population()
     private let tcp = Population()
+    private let tunnel = Population()
     private let gauge: GaugeSeries
     private let firstRequestGrace: TimeAmount
 
@@ -44,17 +45,24 @@ final class ConnectionRegistry: Sendable {
         [
             "http_unix": Int64(unix.open.load(ordering: .relaxed)),
             "http_tcp": Int64(tcp.open.load(ordering: .relaxed)),
+            "http_tunnel": Int64(tunnel.open.load(ordering: .relaxed)),
         ]
     }
 
-    private func population(_ kind: Kind) -> Population { kind == .unix ? unix : tcp }
+    private func population(_ kind: Kind) -> Population {
+        switch kind {
+        case .unix: unix
+        case .tcp: tcp
+        case .tunnel: tunnel
+        }
+    }
 
     private func isAtLimit(_ kind: Kind) -> Bool {
         population(kind).open.load(ordering: .sequentiallyConsistent) >= HTTPLimits.connections
     }
 
     /// Whether no connection could make room for another.
-    private func isFull(_ kind: Kind) -> Bool {
+    func isFull(_ kind: Kind) -> Bool {
         isAtLimit(kind) && population(kind).idle.load(ordering: .sequentiallyConsistent) <= 0
     }
 

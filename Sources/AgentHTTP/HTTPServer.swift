@@ -54,6 +54,18 @@ public final class HTTPServer: Service {
         serving.withLock { $0.channels.append(channel) }
     }
 
+    /// Serves a connection that came through a tunnel. To be called on its event loop, which is one of the server's.
+    /// - Parameter peer: as the access log names the client.
+    /// - Throws: ``CoreError`` when there are as many connections as may be, all of them with a request under way.
+    public func serve(_ channel: any Channel, peer: String, policy: AccessPolicy) throws {
+        guard !connections.isFull(.tunnel) else {
+            throw CoreError(.invalid, "there are \(HTTPLimits.connections) connections, and all are in use")
+        }
+        try channel.syncOptions?.setOption(.autoRead, value: false)
+        try channel.syncOptions?.setOption(.allowRemoteHalfClosure, value: true)
+        try configure(channel, ConnectionInfo(transport: .tunnel, peer: peer), policy)
+    }
+
     /// Serves a TCP address.
     /// - Parameters:
     ///   - host: a literal address or a name; the first address that it resolves to is used.
@@ -137,7 +149,12 @@ public final class HTTPServer: Service {
         let handler = HTTPConnectionHandler(
             service: service, info: info, policy: policy, executor: executor, logger: logger)
         try Self.addHTTPHandlers(handler, to: channel)
-        let kind: ConnectionRegistry.Kind = if case .unix = info.transport { .unix } else { .tcp }
+        let kind: ConnectionRegistry.Kind =
+            switch info.transport {
+            case .unix: .unix
+            case .tcp: .tcp
+            case .tunnel: .tunnel
+            }
         let activity = connections.add(handler, kind: kind, loop: channel.eventLoop)
         handler.activity = activity
         channel.closeFuture.whenComplete { [connections] _ in connections.remove(activity) }

@@ -9,6 +9,8 @@ public struct ConnectionInfo: Sendable {
         case unix(pid: Int32, uid: UInt32)
         /// A TCP connection to `localHost` of this machine.
         case tcp(localHost: String, localPort: Int)
+        /// A tunnel, whose peers are as trusted as the workspace's owner (tailnet.md, "Limits and security").
+        case tunnel
     }
 
     public var transport: Transport

@@ -103,3 +103,72 @@ bool wa_socket_is_wildcard(int fd) {
     static const unsigned char mapped_any[16] = {[10] = 0xff, [11] = 0xff};
     return IN6_IS_ADDR_UNSPECIFIED(address) || memcmp(address, mapped_any, sizeof mapped_any) == 0;
 }
+
+int wa_udp_open(int family, uint16_t port, bool forbid_fragments, int buffer_bytes) {
+    int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return -errno;
+    int one = 1;
+    struct sockaddr_storage storage = {0};
+    socklen_t length;
+    // What cannot be set costs speed, not function. With CAP_NET_ADMIN there is no limit.
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &buffer_bytes, sizeof buffer_bytes) < 0)
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes);
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &buffer_bytes, sizeof buffer_bytes) < 0)
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
+    if (family == AF_INET6) {
+        int probe = IPV6_PMTUDISC_PROBE;
+        if (forbid_fragments) setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe, sizeof probe);
+        if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one) < 0) goto failed;
+        struct sockaddr_in6 *address = (struct sockaddr_in6 *)&storage;
+        address->sin6_family = AF_INET6;
+        address->sin6_port = htons(port);
+        length = sizeof *address;
+    } else {
+        // The fragments bit is set, and the kernel does not lower what it takes by what routers say.
+        int probe = IP_PMTUDISC_PROBE;
+        if (forbid_fragments) setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof probe);
+        struct sockaddr_in *address = (struct sockaddr_in *)&storage;
+        address->sin_family = AF_INET;
+        address->sin_port = htons(port);
+        length = sizeof *address;
+    }
+    if (bind(fd, (struct sockaddr *)&storage, length) < 0) goto failed;
+    return fd;
+failed:;
+    int problem = -errno;
+    close(fd);
+    return problem;
+}
+
+int wa_socket_port(int fd) {
+    struct sockaddr_storage storage;
+    socklen_t length = sizeof storage;
+    if (getsockname(fd, (struct sockaddr *)&storage, &length) < 0) return -errno;
+    if (storage.ss_family == AF_INET) return ntohs(((struct sockaddr_in *)&storage)->sin_port);
+    if (storage.ss_family == AF_INET6) return ntohs(((struct sockaddr_in6 *)&storage)->sin6_port);
+    return -EAFNOSUPPORT;
+}
+
+int wa_udp_send(
+    int fd, const void *address, uint32_t length, const void *bytes, size_t count, uint16_t segment
+) {
+    struct iovec vector = {(void *)bytes, count};
+    union {
+        char bytes[CMSG_SPACE(sizeof segment)];
+        struct cmsghdr alignment;
+    } control = {0};
+    struct msghdr message = {
+        .msg_name = (void *)address, .msg_namelen = length, .msg_iov = &vector, .msg_iovlen = 1};
+    if (segment > 0 && segment < count) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = IPPROTO_UDP;
+        header->cmsg_type = 103; // UDP_SEGMENT
+        header->cmsg_len = CMSG_LEN(sizeof segment);
+        memcpy(CMSG_DATA(header), &segment, sizeof segment);
+    }
+    ssize_t sent;
+    do sent = sendmsg(fd, &message, MSG_NOSIGNAL); while (sent < 0 && errno == EINTR);
+    return sent < 0 ? -errno : 0;
+}

@@ -30,6 +30,29 @@ import Testing
         #expect(policy.refusal(of: head(host: "anything"), from: unix(1000)) == nil)
     }
 
+    /// No token, but no name either that a page's owner could have registered.
+    @Test func peersOfATunnelAreTheOwners() {
+        let tunnel = ConnectionInfo(transport: .tunnel, peer: "x")
+        func status(_ host: String?, _ fields: [String: String] = [:]) -> Int? {
+            policy.refusal(of: head(host: host, fields), from: tunnel)?.status.code
+        }
+        for host in [
+            nil, "[fd7a:115c:a1e0::1]:4", "workspace", "workspace:4", "main.me.coder", "workspace.example",
+            "10.1.2.3:4",
+        ] {
+            #expect(status(host) == nil, "\(host ?? "")")
+        }
+        for host in ["evil.example.com", "evil.example.com.", "1.2.3", "1.2.3.4.5", "1.2.3.256", "coder.evil.com"] {
+            #expect(status(host) == 403, "\(host)")
+        }
+        #expect(status("[") == 400)
+        #expect(status("workspace", ["Origin": "http://workspace"]) == nil)
+        #expect(status("workspace", ["Origin": "http://evil.example.com"]) == 403)
+        #expect(status("workspace", ["Origin": "null"]) == 403)
+        // The host of a target in absolute form, too.
+        #expect(policy.refusal(of: head(), from: tunnel, targetHost: "evil.example.com")?.status == .forbidden)
+    }
+
     @Test func tokenIsRequiredOnTCP() {
         #expect(policy.refusal(of: head(), from: tcp)?.status == .unauthorized)
         #expect(policy.refusal(of: head(token: "0123456789abcdef"), from: tcp) == nil)

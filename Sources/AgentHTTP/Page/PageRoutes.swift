@@ -64,7 +64,7 @@ public struct PageRoutes: Sendable {
         }
         let mayEnter =
             switch context.connection.transport {
-            case .unix: true
+            case .unix, .tunnel: true
             // A wrong token was refused before.
             case .tcp: isOpen || request.headers[.authorization] != nil || sessions.mode(of: request.head) != nil
             }

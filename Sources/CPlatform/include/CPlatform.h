@@ -206,6 +206,16 @@ int wa_socketpair(int fds[2]);
 int wa_socket_family(int fd);
 /// Whether a TCP socket is bound to every address, an IPv4 one inside IPv6 included.
 bool wa_socket_is_wildcard(int fd);
+/// A UDP socket of AF_INET or AF_INET6 (that one for IPv6 alone), bound to every address: non-blocking and
+/// close-on-exec, with kernel buffers as near to buffer_bytes as the system allows. Port 0 lets the kernel choose.
+/// The descriptor, or -errno.
+int wa_udp_open(int family, uint16_t port, bool forbid_fragments, int buffer_bytes);
+/// The port that a socket is bound to, or -errno.
+int wa_socket_port(int fd);
+/// Sends datagrams that lie one behind the other, each of `segment` bytes but the last one, which may be shorter; 0 for
+/// a single one. The address is a sockaddr. 0 or -errno: all of them or none.
+int wa_udp_send(
+    int fd, const void *address, uint32_t length, const void *bytes, size_t count, uint16_t segment);
 
 // --- Bytes -------------------------------------------------------------------------------------
 
