@@ -18,20 +18,22 @@ public enum WebSocketHandshake {
 public struct WebSocketClientHandshake: Sendable {
     /// 16 random bytes in base64.
     public let key: String
+    /// What is to be spoken over the WebSocket; nil leaves it unsaid.
+    public let subprotocol: String?
 
-    public init(using generator: inout some RandomNumberGenerator) {
+    public init(subprotocol: String? = nil, using generator: inout some RandomNumberGenerator) {
         let nonce = (0..<16).map { _ in UInt8.random(in: 0...255, using: &generator) }
-        key = Data(nonce).base64EncodedString()
+        self.init(key: Data(nonce).base64EncodedString(), subprotocol: subprotocol)
     }
 
-    init(key: String) { self.key = key }
+    init(key: String, subprotocol: String? = nil) { (self.key, self.subprotocol) = (key, subprotocol) }
 
-    public init() {
+    public init(subprotocol: String? = nil) {
         var generator = SystemRandomNumberGenerator()
-        self.init(using: &generator)
+        self.init(subprotocol: subprotocol, using: &generator)
     }
 
-    /// The request that asks for the WebSocket. No extension and no subprotocol is offered.
+    /// The request that asks for the WebSocket. No extension is offered.
     /// - Parameters:
     ///   - host: value of `Host`.
     ///   - headers: added behind the handshake's own, which they cannot replace.
@@ -40,11 +42,12 @@ public struct WebSocketClientHandshake: Sendable {
             "Host": host, "Connection": "Upgrade", "Upgrade": "websocket",
             "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key,
         ]
+        if let subprotocol { fields.add(name: "Sec-WebSocket-Protocol", value: subprotocol) }
         for (name, value) in headers where !fields.contains(name: name) { fields.add(name: name, value: value) }
         return HTTPRequestHead(version: .http1_1, method: .GET, uri: uri, headers: fields)
     }
 
-    /// Checks a 101 (section 4.1).
+    /// Checks a 101 (section 4.1). One that names no subprotocol leaves the choice to us.
     public func check(_ response: HTTPResponseHead) throws(WebSocketError) {
         func problem(_ message: String) -> WebSocketError { WebSocketError(.handshake, message) }
         guard response.status == .switchingProtocols else {
@@ -59,9 +62,14 @@ public struct WebSocketClientHandshake: Sendable {
         guard response.headers["Sec-WebSocket-Accept"] == [WebSocketHandshake.acceptValue(key)] else {
             throw problem("Sec-WebSocket-Accept of the server's 101 does not belong to our key")
         }
-        for name in ["Sec-WebSocket-Extensions", "Sec-WebSocket-Protocol"] where response.headers.contains(name: name) {
-            throw problem("the server's 101 has \(name), which was not offered")
+        func unoffered(_ name: String) -> WebSocketError {
+            problem("the server's 101 has \(name), which was not offered")
         }
+        guard !response.headers.contains(name: "Sec-WebSocket-Extensions") else {
+            throw unoffered("Sec-WebSocket-Extensions")
+        }
+        let chosen = response.headers["Sec-WebSocket-Protocol"]
+        guard chosen.isEmpty || chosen == [subprotocol] else { throw unoffered("Sec-WebSocket-Protocol") }
     }
 }
 

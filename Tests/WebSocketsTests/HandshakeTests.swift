@@ -50,6 +50,22 @@ import Testing
         }
     }
 
+    @Test func aServerTakesTheSubprotocolOrNone() throws {
+        let handshake = WebSocketClientHandshake(key: "dGhlIHNhbXBsZSBub25jZQ==", subprotocol: "derp")
+        let request = handshake.request(host: "h", uri: "/", headers: ["Sec-WebSocket-Protocol": "x"])
+        #expect(request.headers["Sec-WebSocket-Protocol"] == ["derp"])
+        #expect(
+            !WebSocketClientHandshake().request(host: "h", uri: "/").headers.contains(name: "Sec-WebSocket-Protocol"))
+        for chosen in [[], ["derp"]] {
+            try handshake.check(
+                answer { for name in chosen { $0.headers.add(name: "Sec-WebSocket-Protocol", value: name) } })
+        }
+        for chosen in [["DERP"], ["chat"], ["derp, chat"], ["derp", "derp"], [""]] {
+            let answer = answer { for name in chosen { $0.headers.add(name: "Sec-WebSocket-Protocol", value: name) } }
+            #expect(throws: WebSocketError(.handshake, "")) { try handshake.check(answer) }
+        }
+    }
+
     @Test func aServerTakesOnlyAWholeRequest() throws {
         let request = WebSocketClientHandshake().request(host: "h", uri: "/x", headers: ["Upgrade": "no"])
         let response = try WebSocketServerHandshake.response(to: request)

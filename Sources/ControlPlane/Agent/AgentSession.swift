@@ -29,11 +29,13 @@ package final class AgentSession: Sendable {
     private let runtime: LinkRuntime
     private let state = Watched(State())
 
-    /// - Parameter routines: those that the executable composes; lifecycle, manifest and app health
-    ///   are added here.
+    /// - Parameters:
+    ///   - routines: those that the executable composes; lifecycle, manifest and app health are added here.
+    ///   - onManifest: gets each manifest once it is applied. It still has its secrets.
     package init(
         identity: Identity, dialler: any Dialler, actions: any ManifestActions, prober: any AppProber,
-        routines: [any Routine], runtime: LinkRuntime, metrics: MetricsRegistry, health: HealthRegistry
+        routines: [any Routine], runtime: LinkRuntime, metrics: MetricsRegistry, health: HealthRegistry,
+        onManifest: @escaping @Sendable (Coder_Agent_V2_Manifest) async -> Void = { _ in }
     ) {
         (self.actions, self.runtime) = (actions, runtime)
         lifecycle = Lifecycle(runtime: runtime)
@@ -41,7 +43,8 @@ package final class AgentSession: Sendable {
         var startup = Coder_Agent_V2_Startup()
         startup.version = identity.version
         startup.subsystems = identity.subsystems
-        manifest = HandleManifest(actions: actions, appHealth: appHealth, startup: startup, runtime: runtime)
+        manifest = HandleManifest(
+            actions: actions, appHealth: appHealth, startup: startup, runtime: runtime, onManifest: onManifest)
         link = ControlPlaneLink(
             dialler: dialler,
             routines: [ReportLifecycle(lifecycle), manifest, ReportAppHealth(appHealth)] + routines,

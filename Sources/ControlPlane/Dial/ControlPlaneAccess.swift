@@ -7,6 +7,7 @@ import NIOCore
 package struct ControlPlaneAccess: Sendable {
     package let tokens: RememberedToken
     package let dialler: WebSocketDialler
+    package let relays: RelayDialler
     package let rest: ControlPlaneREST
     private let transport: HTTPTransport
 
@@ -41,6 +42,7 @@ package struct ControlPlaneAccess: Sendable {
         self.transport = transport
         dialler = WebSocketDialler(
             configuration, tokens: remembered, headers: headers, group: group, pool: pool, logger: logger)
+        relays = RelayDialler(configuration, headers: headers, pool: pool, clock: clock)
         rest = ControlPlaneREST(transport: transport, tokens: remembered, headers: headers, clock: clock, times: times)
     }
 

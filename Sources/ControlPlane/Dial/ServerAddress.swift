@@ -74,6 +74,13 @@ package struct ServerAddress: Sendable, Equatable, CustomStringConvertible {
         }
     }
 
+    /// - Parameters:
+    ///   - host: a name, or an IP address without brackets.
+    ///   - path: begins with a slash or is empty; never ends with one.
+    init(isSecure: Bool, host: String, port: Int, path: String) {
+        (self.isSecure, self.host, self.port, self.path) = (isSecure, host, port, path)
+    }
+
     /// `host` or `host:port`, as `Host` and messages say it.
     package var authority: String {
         let name = host.contains(":") ? "[\(host)]" : host

@@ -12,14 +12,19 @@ package struct HandleManifest: Routine {
     private let appHealth: AppHealthMonitor
     private let startup: Coder_Agent_V2_Startup
     private let runtime: LinkRuntime
+    private let onManifest: @Sendable (Coder_Agent_V2_Manifest) async -> Void
     /// How many manifests this session has applied.
     let taken = Watched(0)
 
-    /// - Parameter startup: the version and subsystems to report.
+    /// - Parameters:
+    ///   - startup: the version and subsystems to report.
+    ///   - onManifest: gets each manifest once it is applied.
     init(
-        actions: any ManifestActions, appHealth: AppHealthMonitor, startup: Coder_Agent_V2_Startup, runtime: LinkRuntime
+        actions: any ManifestActions, appHealth: AppHealthMonitor, startup: Coder_Agent_V2_Startup,
+        runtime: LinkRuntime, onManifest: @escaping @Sendable (Coder_Agent_V2_Manifest) async -> Void
     ) {
         (self.actions, self.appHealth, self.startup, self.runtime) = (actions, appHealth, startup, runtime)
+        self.onManifest = onManifest
     }
 
     package func run(_ connection: any AgentConnection) async throws {
@@ -30,6 +35,7 @@ package struct HandleManifest: Routine {
         }
         let directory = try await actions.apply(manifest)
         appHealth.update(manifest.apps)
+        await onManifest(manifest)
         // From here on the start scripts run, whatever becomes of this connection.
         taken.update { $0 += 1 }
         var request = Coder_Agent_V2_UpdateStartupRequest()

@@ -30,16 +30,30 @@ final class StandIn: Sendable {
         func close() { channel.close(promise: nil) }
 
         /// Answers 101, `behind` in the same write, and echoes the byte stream from then on.
-        func upgrade(_ request: Request, behind: ByteBuffer = ByteBuffer()) {
+        /// - Parameter fields: further ones of the answer, each as a line.
+        func upgrade(_ request: Request, behind: ByteBuffer = ByteBuffer(), fields: [String] = []) {
             let head = HTTPRequestHead(version: .http1_1, method: .GET, uri: request.uri, headers: request.headers)
             guard let response = try? WebSocketServerHandshake.response(to: head) else { return answer(400) }
-            var bytes = ByteBuffer(string: "HTTP/1.1 101 Switching Protocols\r\n")
-            for (name, value) in response.headers { bytes.writeString("\(name): \(value)\r\n") }
-            bytes.writeString("\r\n")
+            let lines = response.headers.map { "\($0.name): \($0.value)" } + fields
+            become(
+                "HTTP/1.1 101 Switching Protocols\r\n\(lines.joined(separator: "\r\n"))\r\n\r\n", behind: behind,
+                [WebSocketByteStream(role: .server), Echo()])
+        }
+
+        /// Answers with a relay's 101, `behind` in the same write, and echoes all bytes from then on.
+        func upgradeToDERP(
+            _ head: String = "HTTP/1.1 101 X\r\nUpgrade: DERP\r\nConnection: Upgrade\r\n\r\n",
+            behind: ByteBuffer = ByteBuffer()
+        ) {
+            become(head, behind: behind, [Echo()])
+        }
+
+        private func become(_ head: String, behind: ByteBuffer, _ handlers: [any ChannelHandler]) {
+            var bytes = ByteBuffer(string: head)
             bytes.writeImmutableBuffer(behind)
             channel.writeAndFlush(bytes, promise: nil)
             let pipeline = channel.pipeline.syncOperations
-            try? pipeline.addHandlers([WebSocketByteStream(role: .server), Echo()])
+            try? pipeline.addHandlers(handlers)
             if let context = try? pipeline.context(handlerType: Handler.self) {
                 pipeline.removeHandler(context: context, promise: nil)
             }

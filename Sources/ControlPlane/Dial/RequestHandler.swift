@@ -1,53 +1,83 @@
 import NIOCore
 import NIOHTTP1
-import WebSockets
 
-/// Sends the request for the WebSocket and either turns the pipeline into its byte stream or reads
-/// the refusal. Confined to its event loop.
-final class UpgradeHandler: ChannelInboundHandler, RemovableChannelHandler {
+/// The one request that is sent over a new connection.
+struct OpeningRequest: Sendable {
+    /// An answer that leaves the connection what it was.
+    struct Answer: Sendable {
+        var status: Int
+        var location: String?
+        /// Where an upgrade was asked for: of its refusal, what ``DialLimits/errorBodyBytes`` leaves of it.
+        var body = ByteBuffer()
+        /// From the request to the head of the answer.
+        var delay: Duration
+    }
+
+    /// Value of the Host field.
+    var host: String
+    /// Path and query.
+    var uri: String
+    /// Further fields.
+    var headers: HTTPHeaders
+    /// What is asked for, made anew for each connection (RFC 6455 section 4.1); nil for nothing but an answer: then the
+    /// connection is closed as soon as the answer's head is here.
+    var upgrade: @Sendable () -> Upgrade?
+    /// For all of it, connecting included.
+    var deadline: NIODeadline
+    /// The time that there was until the deadline, for messages.
+    var limit: TimeAmount
+    /// Adds the handlers of the upgraded connection, before any byte of it is read.
+    var initializer: @Sendable (any Channel) throws -> Void
+
+    fileprivate func head(_ upgrade: Upgrade?) -> HTTPRequestHead {
+        if let upgrade { return upgrade.request(host: host, uri: uri, headers: headers) }
+        var fields: HTTPHeaders = ["Host": host, "Connection": "close"]
+        fields.add(contentsOf: headers)
+        return HTTPRequestHead(version: .http1_1, method: .GET, uri: uri, headers: fields)
+    }
+}
+
+/// Sends the request and either turns the pipeline into the upgraded connection's byte stream or reads
+/// the answer. Confined to its event loop.
+final class RequestHandler: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPClientResponsePart
     typealias OutboundOut = HTTPClientRequestPart
 
     private enum Phase {
         case waiting
         case upgrading(HTTPResponseHead)
-        case refused(HTTPResponseHead, ByteBuffer)
+        case answered(OpeningRequest.Answer)
         /// The codec is leaving; what came behind the 101 waits for the byte stream.
         case switching([NIOAny])
         case done
     }
 
     private let server: ServerAddress
-    private let handshake = WebSocketClientHandshake()
-    private let request: HTTPRequestHead
-    private let deadline: NIODeadline
-    private let limit: TimeAmount
-    private let result: EventLoopPromise<HTTPFailure?>
-    private let initializer: @Sendable (any Channel) throws -> Void
+    private let request: OpeningRequest
+    private let upgrade: Upgrade?
+    private let result: EventLoopPromise<OpeningRequest.Answer?>
     private var phase = Phase.waiting
+    private var sent = NIODeadline.now()
     private var timer: Scheduled<Void>?
 
-    /// - Parameter result: nil once the byte stream is there.
-    init(
-        server: ServerAddress, uri: String, headers: HTTPHeaders, deadline: NIODeadline, limit: TimeAmount,
-        result: EventLoopPromise<HTTPFailure?>, initializer: @escaping @Sendable (any Channel) throws -> Void
-    ) {
+    /// - Parameters:
+    ///   - server: for messages.
+    ///   - result: nil once the byte stream is there.
+    init(server: ServerAddress, _ request: OpeningRequest, result: EventLoopPromise<OpeningRequest.Answer?>) {
         self.server = server
-        request = handshake.request(host: server.authority, uri: server.path + uri, headers: headers)
-        self.deadline = deadline
-        self.limit = limit
+        self.request = request
+        upgrade = request.upgrade()
         self.result = result
-        self.initializer = initializer
     }
 
     /// Replaces the HTTP handlers that ``add(to:_:)`` made.
-    static func add(to channel: any Channel, _ handler: UpgradeHandler) throws {
+    static func add(to channel: any Channel, _ handler: RequestHandler) throws {
         var limits = NIOHTTPDecoderLimitConfiguration()
         limits.maxHeaderListSize = DialLimits.headerBytes
         limits.maxHeaderFieldSize = DialLimits.headerBytes
         try channel.pipeline.syncOperations.addHandlers([
             HTTPRequestEncoder(),
-            // Frames that come with the 101 are for the byte stream.
+            // Bytes that come with the 101 are for the byte stream.
             ByteToMessageHandler(
                 HTTPResponseDecoder(leftOverBytesStrategy: .forwardBytes, limitConfiguration: limits)),
             handler,
@@ -55,11 +85,12 @@ final class UpgradeHandler: ChannelInboundHandler, RemovableChannelHandler {
     }
 
     func handlerAdded(context: ChannelHandlerContext) {
-        timer = context.eventLoop.assumeIsolated().scheduleTask(deadline: deadline) { [weak self] in
+        timer = context.eventLoop.assumeIsolated().scheduleTask(deadline: request.deadline) { [weak self] in
             guard let self else { return }
             self.fail(
                 ControlPlaneError(
-                    .timeout, "\(self.server) gave no answer within \(self.limit.nanoseconds / 1_000_000_000) s"),
+                    .timeout,
+                    "\(self.server) gave no answer within \(self.request.limit.nanoseconds / 1_000_000_000) s"),
                 context)
         }
     }
@@ -69,7 +100,8 @@ final class UpgradeHandler: ChannelInboundHandler, RemovableChannelHandler {
     }
 
     func channelActive(context: ChannelHandlerContext) {
-        context.write(wrapOutboundOut(.head(request)), promise: nil)
+        sent = .now()
+        context.write(wrapOutboundOut(.head(request.head(upgrade))), promise: nil)
         context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
         context.fireChannelActive()
     }
@@ -86,22 +118,21 @@ final class UpgradeHandler: ChannelInboundHandler, RemovableChannelHandler {
         }
         if case .done = phase { return }
         switch (unwrapInboundIn(data), phase) {
-        case (.head(let head), .waiting):
-            phase = head.status == .switchingProtocols ? .upgrading(head) : .refused(head, ByteBuffer())
-        case (.body(let bytes), .refused(let head, var body)):
+        case (.head(let head), .waiting): received(head, context)
+        case (.body(let bytes), .answered(var answer)):
             phase = .waiting
-            body.writeImmutableBuffer(bytes)
-            phase = .refused(head, body)
-            if body.readableBytes > DialLimits.errorBodyBytes { refuse(context) }
-        case (.end, .refused): refuse(context)
-        case (.end, .upgrading(let head)): upgrade(head, context)
+            answer.body.writeImmutableBuffer(bytes)
+            phase = .answered(answer)
+            if answer.body.readableBytes > DialLimits.errorBodyBytes { finishAnswered(context) }
+        case (.end, .answered): finishAnswered(context)
+        case (.end, .upgrading(let head)): switchOver(head, context)
         default: break
         }
     }
 
     func channelInactive(context: ChannelHandlerContext) {
-        if case .refused = phase {
-            refuse(context)
+        if case .answered = phase {
+            finishAnswered(context)
         } else {
             fail(
                 ControlPlaneError(.unreachable, "\(server): the connection ended before it answered"), context)
@@ -110,7 +141,7 @@ final class UpgradeHandler: ChannelInboundHandler, RemovableChannelHandler {
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        if case .refused = phase { return refuse(context) }
+        if case .answered = phase { return finishAnswered(context) }
         if error is ControlPlaneError { return fail(error, context) }
         if let error = Trust.failure(error, to: server) { return fail(error, context) }
         if error is HTTPParserError || error is NIOHTTPDecoderError {
@@ -120,11 +151,21 @@ final class UpgradeHandler: ChannelInboundHandler, RemovableChannelHandler {
         fail(ControlPlaneError(.unreachable, "\(server): the connection failed", cause: error), context)
     }
 
-    private func refuse(_ context: ChannelHandlerContext) {
-        guard case .refused(let head, let body) = phase else { return }
-        finish(
-            .success(
-                HTTPFailure(status: Int(head.status.code), location: head.headers["Location"].first, body: body)))
+    private func received(_ head: HTTPResponseHead, _ context: ChannelHandlerContext) {
+        if head.status == .switchingProtocols, upgrade != nil {
+            phase = .upgrading(head)
+            return
+        }
+        phase = .answered(
+            OpeningRequest.Answer(
+                status: Int(head.status.code), location: head.headers["Location"].first,
+                delay: .nanoseconds((NIODeadline.now() - sent).nanoseconds)))
+        if upgrade == nil { finishAnswered(context) }
+    }
+
+    private func finishAnswered(_ context: ChannelHandlerContext) {
+        guard case .answered(let answer) = phase else { return }
+        finish(.success(answer))
         context.close(promise: nil)
     }
 
@@ -134,15 +175,17 @@ final class UpgradeHandler: ChannelInboundHandler, RemovableChannelHandler {
         context?.close(promise: nil)
     }
 
-    private func finish(_ outcome: Result<HTTPFailure?, any Error>) {
+    private func finish(_ outcome: Result<OpeningRequest.Answer?, any Error>) {
         phase = .done
         timer?.cancel()
         result.completeWith(outcome)
     }
 
-    private func upgrade(_ head: HTTPResponseHead, _ context: ChannelHandlerContext) {
+    private func switchOver(_ head: HTTPResponseHead, _ context: ChannelHandlerContext) {
+        if let problem = upgrade?.problem(of: head) {
+            return fail(ControlPlaneError(.protocolViolation, "\(server): \(problem)"), context)
+        }
         do {
-            try handshake.check(head)
             let pipeline = context.pipeline.syncOperations
             let encoder = try pipeline.context(handlerType: HTTPRequestEncoder.self)
             let decoder = try pipeline.context(handlerType: ByteToMessageHandler<HTTPResponseDecoder>.self)
@@ -153,8 +196,6 @@ final class UpgradeHandler: ChannelInboundHandler, RemovableChannelHandler {
             let left = context.eventLoop.makePromise(of: Void.self)
             pipeline.removeHandler(context: decoder, promise: left)
             left.futureResult.assumeIsolated().whenComplete { _ in self.switched(context) }
-        } catch let error as WebSocketError {
-            fail(ControlPlaneError(.protocolViolation, "\(server): \(error.message)"), context)
         } catch {
             fail(error, context)
         }
@@ -163,8 +204,8 @@ final class UpgradeHandler: ChannelInboundHandler, RemovableChannelHandler {
     private func switched(_ context: ChannelHandlerContext) {
         guard case .switching(let waiting) = phase else { return }
         do {
-            try context.pipeline.syncOperations.addHandler(WebSocketByteStream(role: .client))
-            try initializer(context.channel)
+            try upgrade?.addCodec(to: context.pipeline.syncOperations)
+            try request.initializer(context.channel)
         } catch {
             return fail(error, context)
         }
