@@ -15,6 +15,8 @@ package final class AgentService: Sendable {
         /// Encoded size that the manifest is padded to with opaque bytes; nil for none
         /// (``SimulatorLimits/manifestPaddingBytes``).
         package var manifestBytes: Int?
+        /// Relays in place of the server's own; nil for those of the manifest, or else the server's.
+        package var derpMap: Coder_Tailnet_V2_DERPMap?
         package var banners: [Coder_Agent_V2_BannerConfig] = []
         /// Time between reports of statistics.
         package var statsInterval: Duration = .seconds(30)
@@ -54,17 +56,22 @@ package final class AgentService: Sendable {
     private struct State {
         var configuration: Configuration
         var plane: ControlPlaneState
+        /// The map of the server's own relay.
+        var servedDERPMap: Coder_Tailnet_V2_DERPMap?
     }
 
     package let recorder: Recorder
     package let faults: Faults
     private let state: Mutex<State>
-    private let clock: AgentClock
+    let clock: AgentClock
+    /// What ``derpMap`` is, to wait for its changes.
+    let derpMaps: Watched<Coder_Tailnet_V2_DERPMap>
 
     package init(configuration: Configuration, recorder: Recorder, faults: Faults = Faults(), clock: AgentClock) {
         self.recorder = recorder
         self.faults = faults
         self.clock = clock
+        derpMaps = Watched(Self.derpMap(configuration, served: nil))
         state = Mutex(
             State(
                 configuration: configuration,
@@ -78,11 +85,43 @@ package final class AgentService: Sendable {
             change(&state.configuration)
             state.plane.manifest = state.configuration.manifest.message
             state.plane.logLimit = state.configuration.logLimit
+            updateDERPMap(state)
         }
     }
 
-    /// The manifest that is handed out.
-    package var manifest: Coder_Agent_V2_Manifest { state.withLock { $0.configuration.manifest.message } }
+    /// A server has a relay: its map is told where no other is configured.
+    func serve(_ map: Coder_Tailnet_V2_DERPMap) {
+        state.withLock { state in
+            state.servedDERPMap = map
+            updateDERPMap(state)
+        }
+    }
+
+    private func updateDERPMap(_ state: State) {
+        let map = Self.derpMap(state.configuration, served: state.servedDERPMap)
+        if derpMaps.value != map { derpMaps.update { $0 = map } }
+    }
+
+    private static func derpMap(
+        _ configuration: Configuration, served: Coder_Tailnet_V2_DERPMap?
+    ) -> Coder_Tailnet_V2_DERPMap {
+        let manifest = configuration.manifest.message
+        return configuration.derpMap ?? (manifest.hasDerpMap ? manifest.derpMap : served ?? .init())
+    }
+
+    /// The relays that the manifest tells, and `StreamDERPMaps` at once and after each change: the configured ones,
+    /// the manifest file's, else the server's own.
+    package var derpMap: Coder_Tailnet_V2_DERPMap { derpMaps.value }
+
+    /// The manifest that is handed out, without padding.
+    package var manifest: Coder_Agent_V2_Manifest { state.withLock { manifest($0.configuration) } }
+
+    private func manifest(_ configuration: Configuration) -> Coder_Agent_V2_Manifest {
+        var manifest = configuration.manifest.message
+        let map = derpMaps.value
+        if map != .init() { manifest.derpMap = map }
+        return manifest
+    }
 
     /// Bytes of log text taken so far.
     package var logBytes: Int { state.withLock { $0.plane.logBytes } }
@@ -90,7 +129,11 @@ package final class AgentService: Sendable {
     /// The rpcs that a connection has; those that its version lacks are unknown to it.
     package func router(_ caller: Caller) -> Router {
         var router = Router()
-        add(AgentAPI.getManifest, caller, to: &router) { state, _ in Self.manifest(state.configuration) }
+        add(AgentAPI.getManifest, caller, to: &router) { [self] state, _ in
+            let manifest = manifest(state.configuration)
+            guard let target = state.configuration.manifestBytes else { return manifest }
+            return Self.pad(manifest, to: min(target, SimulatorLimits.manifestPaddingBytes))
+        }
         add(AgentAPI.getServiceBanner, caller, to: &router) { state, _ in
             var banner = Coder_Agent_V2_ServiceBanner()
             if let first = state.configuration.banners.first {
@@ -183,23 +226,7 @@ package final class AgentService: Sendable {
     ) {
         let rpc = rpcName(method)
         router.unary(method) { [self] request, _ in
-            let fault = faults.takeCall(rpc)
-            switch fault {
-            case .fail(let code, let text):
-                recorder.call(rpc: rpc, connection: caller.connection, request: request, outcome: .faulted)
-                throw DRPCError(.remote(code), text)
-            case .unimplemented:
-                recorder.call(rpc: rpc, connection: caller.connection, request: request, outcome: .faulted)
-                throw DRPCError(.remote(DRPCError.unimplementedCode), "Unimplemented")
-            case .hang:
-                recorder.call(rpc: rpc, connection: caller.connection, request: request, outcome: .faulted)
-                try await Self.hang()
-            case .drop(recorded: false):
-                caller.cut()
-                try await Self.hang()
-            case .drop(recorded: true), .delay, nil:
-                break
-            }
+            let fault = try await begin(rpc, caller, request)
             let result = perform(rpc, caller, request, answer)
             if case .delay(let time) = fault { try await clock.sleep(time) }
             if case .drop = fault {
@@ -207,6 +234,38 @@ package final class AgentService: Sendable {
                 try await Self.hang()
             }
             return try result.get()
+        }
+    }
+
+    /// Does what is planned for a call before it has any effect.
+    /// - Returns: a fault whose turn comes once the call is done.
+    private func begin(_ rpc: String, _ caller: Caller, _ request: any Message) async throws -> RPCFault? {
+        let fault = faults.takeCall(rpc)
+        switch fault {
+        case .fail(let code, let text):
+            recorder.call(rpc: rpc, connection: caller.connection, request: request, outcome: .faulted)
+            throw DRPCError(.remote(code), text)
+        case .unimplemented:
+            recorder.call(rpc: rpc, connection: caller.connection, request: request, outcome: .faulted)
+            throw DRPCError(.remote(DRPCError.unimplementedCode), "Unimplemented")
+        case .hang:
+            recorder.call(rpc: rpc, connection: caller.connection, request: request, outcome: .faulted)
+            try await Self.hang()
+        case .drop(recorded: false):
+            caller.cut()
+            try await Self.hang()
+        case .drop(recorded: true), .delay, nil: return fault
+        }
+    }
+
+    /// Does what is planned for a stream, before its first message.
+    func fault(_ rpc: String, _ caller: Caller, _ request: any Message) async throws {
+        switch try await begin(rpc, caller, request) {
+        case .delay(let time): try await clock.sleep(time)
+        case .drop:
+            caller.cut()
+            try await Self.hang()
+        default: break
         }
     }
 
@@ -230,49 +289,11 @@ package final class AgentService: Sendable {
     }
 
     /// Waits for the end of the call's connection, or that its client gives it up.
-    private static func hang() async throws -> Never {
+    static func hang() async throws -> Never {
         let (never, end) = AsyncStream.makeStream(of: Void.self)
         defer { end.finish() }
         for await _ in never {}
         throw CancellationError()
-    }
-
-    // MARK: The manifest's size
-
-    private static func manifest(_ configuration: Configuration) -> Coder_Agent_V2_Manifest {
-        let manifest = configuration.manifest.message
-        guard let target = configuration.manifestBytes else { return manifest }
-        return pad(manifest, to: min(target, SimulatorLimits.manifestPaddingBytes))
-    }
-
-    /// Pads the map of relays, which is what makes real manifests large.
-    static func pad(_ manifest: Coder_Agent_V2_Manifest, to target: Int) -> Coder_Agent_V2_Manifest {
-        func size(_ manifest: Coder_Agent_V2_Manifest) -> Int {
-            (try? manifest.serializedBytes() as [UInt8])?.count ?? 0
-        }
-        var padded = manifest
-        var padding = target - size(manifest)
-        // The lengths of what lies around the padding take some bytes, how many depends on them.
-        for _ in 0..<4 where padding > 0 {
-            padded.derpMap = relays(padding)
-            let excess = size(padded) - target
-            if excess == 0 { break }
-            padding -= excess
-        }
-        return padded
-    }
-
-    private static func relays(_ padding: Int) -> Coder_Tailnet_V2_DERPMap {
-        // Field 1000, bytes: far from any that has a meaning.
-        var bytes: [UInt8] = [0xc2, 0x3e]
-        var length = padding
-        while length >= 0x80 {
-            bytes.append(UInt8(truncatingIfNeeded: length) | 0x80)
-            length >>= 7
-        }
-        bytes.append(UInt8(truncatingIfNeeded: length))
-        bytes += [UInt8](repeating: 0x78, count: padding)
-        return (try? Coder_Tailnet_V2_DERPMap(serializedBytes: bytes)) ?? .init()
     }
 }
 

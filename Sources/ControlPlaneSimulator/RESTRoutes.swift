@@ -7,8 +7,12 @@ import NIOHTTP1
 enum HTTPAnswer: Equatable {
     /// Answers with JSON.
     case json(Int, Data)
+    /// Answers with plain text.
+    case text(Int, String)
     /// Upgrades to the RPC.
     case rpc(version: APIVersion, role: String)
+    /// Upgrades to DERP with this head.
+    case derp(HTTPResponseHead, isWebSocket: Bool)
     /// Streams events about a new owner.
     case reinit
     /// Waits until the user has logged in to the git host.

@@ -56,7 +56,9 @@ final class SimulatorHTTPHandler: ChannelInboundHandler, RemovableChannelHandler
             isDone = true
             SimulatorServer.reset(context.channel)
         case .refuse(let status, let body): respond(.json(status, Data(body.utf8)), head, context)
-        default: respond(server.routes.answer(head, body), head, context, fault)
+        default:
+            let answer = RelayRoutes.answer(head, server.relay) ?? server.routes.answer(head, body)
+            respond(answer, head, context, fault)
         }
     }
 
@@ -68,22 +70,32 @@ final class SimulatorHTTPHandler: ChannelInboundHandler, RemovableChannelHandler
         case .rpc(let version, let role): upgrade(version, role, head, context, fault)
         case .reinit: stream(head, context)
         case .login: awaitLogin(head, context)
+        case .derp(let response, let isWebSocket): upgradeToDERP(response, isWebSocket, head, context)
         case .json(let status, let body):
-            server.answered(head, status)
-            // After an offer to upgrade the decoder reads no further request.
-            let goesOn = head.isKeepAlive && !head.headers.contains(name: "Upgrade") && !tooLong
-            isDone = !goesOn
-            var response = HTTPResponseHead(version: .http1_1, status: .init(statusCode: status))
-            response.headers = [
-                "Content-Type": "application/json; charset=utf-8", "Content-Length": "\(body.count)",
-            ]
-            if !goesOn { response.headers.add(name: "Connection", value: "close") }
-            context.write(wrapOutboundOut(.head(response)), promise: nil)
-            context.write(wrapOutboundOut(.body(.byteBuffer(ByteBuffer(bytes: body)))), promise: nil)
-            let channel = context.channel
-            context.writeAndFlush(wrapOutboundOut(.end(nil))).whenComplete { _ in
-                if !goesOn { channel.close(promise: nil) }
-            }
+            end(status, ["Content-Type": "application/json; charset=utf-8"], body, head, context)
+        case .text(let status, let body):
+            end(
+                status, ["Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"],
+                Data(body.utf8), head, context)
+        }
+    }
+
+    /// Sends a whole answer.
+    private func end(
+        _ status: Int, _ headers: HTTPHeaders, _ body: Data, _ head: HTTPRequestHead, _ context: ChannelHandlerContext
+    ) {
+        server.answered(head, status)
+        // After an offer to upgrade the decoder reads no further request.
+        let goesOn = head.isKeepAlive && !head.headers.contains(name: "Upgrade") && !tooLong
+        isDone = !goesOn
+        var response = HTTPResponseHead(version: .http1_1, status: .init(statusCode: status), headers: headers)
+        response.headers.add(name: "Content-Length", value: "\(body.count)")
+        if !goesOn { response.headers.add(name: "Connection", value: "close") }
+        context.write(wrapOutboundOut(.head(response)), promise: nil)
+        context.write(wrapOutboundOut(.body(.byteBuffer(ByteBuffer(bytes: body)))), promise: nil)
+        let channel = context.channel
+        context.writeAndFlush(wrapOutboundOut(.end(nil))).whenComplete { _ in
+            if !goesOn { channel.close(promise: nil) }
         }
     }
 
@@ -98,21 +110,43 @@ final class SimulatorHTTPHandler: ChannelInboundHandler, RemovableChannelHandler
             respond(RESTRoutes.problem(400, error.message), head, context)
             return
         }
+        replaceHTTP(response, context) { [server] in
+            try server.upgraded(context.channel, version, role, fault)
+        }
+    }
+
+    private func upgradeToDERP(
+        _ response: HTTPResponseHead, _ isWebSocket: Bool, _ head: HTTPRequestHead, _ context: ChannelHandlerContext
+    ) {
+        server.answered(head, 101)
+        let client = RelayClientHandler(relay: server.relay, isWebSocket: isWebSocket)
+        let pipeline = context.pipeline.syncOperations
+        replaceHTTP(response, context) { [times = server.webSocketTimes] in
+            if isWebSocket { try pipeline.addHandler(WebSocketByteStream(role: .server, times: times)) }
+            try pipeline.addHandler(client)
+        }
+        client.start()
+    }
+
+    /// Sends a 101, and puts other handlers in the place of HTTP's.
+    private func replaceHTTP(
+        _ response: HTTPResponseHead, _ context: ChannelHandlerContext, with install: () throws -> Void
+    ) {
         isDone = true
         context.write(wrapOutboundOut(.head(response)), promise: nil)
         context.write(wrapOutboundOut(.end(nil)), promise: nil)
         let pipeline = context.pipeline.syncOperations
+        let channel = context.channel
         do {
             // A client that has seen the 101 may count on the connection being known: to ``SimulatorServer/cut()``, say.
-            defer { context.flush() }
-            try server.upgraded(context.channel, version, role, fault)
+            defer { channel.flush() }
+            try install()
             let decoder = try pipeline.context(handlerType: ByteToMessageHandler<HTTPRequestDecoder>.self)
             let encoder = try pipeline.context(handlerType: HTTPResponseEncoder.self)
             pipeline.removeHandler(context: encoder, promise: nil)
             pipeline.removeHandler(context: context, promise: nil)
             // Last: what it read past the request goes to the handlers that are there by then.
             // That happens at the loop's next turn, behind the end of the read that brought them.
-            let channel = context.channel
             pipeline.removeHandler(context: decoder).whenComplete { _ in channel.pipeline.fireChannelReadComplete() }
         } catch {
             context.close(promise: nil)

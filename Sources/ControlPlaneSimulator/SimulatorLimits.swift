@@ -29,4 +29,16 @@ package enum SimulatorLimits {
     /// Encoded bytes that padding may add to a manifest. More is cut to it: a packet holds 4 MiB, so
     /// a larger answer could not be sent.
     package static let manifestPaddingBytes = 8 << 20
+    /// Agents and clients that the coordinator serves. A further one gets an error, and its stream ends.
+    package static let coordinatedPeers = 2_048
+    /// Tunnels between them. The stream that adds one more ends with an error.
+    package static let tunnels = 4_096
+    /// Encoded bytes of a node. The stream that tells a larger one ends with an error.
+    package static let nodeBytes = 65_536
+    /// What waits to be sent on an agent's coordination stream. At one more its connection is cut.
+    package static let waitingResponses = 1_024
+    /// Bytes written to a relay's client at once; more waits until its socket takes them.
+    package static let relayWriteBytes = 65_536
+    /// Longest STUN request that is looked at; a longer one is cut, and so gets no answer.
+    package static let stunBytes = 1_500
 }

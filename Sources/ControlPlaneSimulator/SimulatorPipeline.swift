@@ -9,7 +9,7 @@ import Yamux
 enum SimulatorPipeline {
     /// Puts WebSocket, yamux and the service behind a channel whose 101 is sent.
     static func install(
-        on channel: any Channel, service: AgentService, caller: AgentService.Caller, budget: UnfinishedBudget,
+        on channel: any Channel, router: Router, budget: UnfinishedBudget,
         times: WebSocketTimes, fault: ConnectionFault?, end: ConnectionEnd
     ) throws {
         let pipeline = channel.pipeline.syncOperations
@@ -21,7 +21,7 @@ enum SimulatorPipeline {
             YamuxHandler(role: .server, eventLoop: channel.eventLoop) { stream in
                 stream.eventLoop.makeCompletedFuture {
                     try stream.pipeline.syncOperations.addHandler(
-                        RPCServerHandler(router: service.router(caller), budget: budget))
+                        RPCServerHandler(router: router, budget: budget))
                 }
             })
         switch fault {

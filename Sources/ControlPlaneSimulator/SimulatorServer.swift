@@ -13,77 +13,9 @@ import WebSockets
 /// The control plane's side of the link on a socket: HTTP, WebSocket, yamux and the
 /// ``AgentService`` on top, with nothing behind it.
 package final class SimulatorServer: Sendable {
-    /// What `gitsshkey` answers.
-    package struct GitSSHKey: Sendable, Encodable {
-        package var publicKey: String
-        package var privateKey: String
-
-        package init(publicKey: String, privateKey: String) {
-            self.publicKey = publicKey
-            self.privateKey = privateKey
-        }
-
-        enum CodingKeys: String, CodingKey {
-            case publicKey = "public_key"
-            case privateKey = "private_key"
-        }
-    }
-
-    /// What `external-auth` answers.
-    package struct ExternalAuth: Sendable, Encodable {
-        package var accessToken: String
-        /// Where the user is to log in; a request that listens then waits for ``SimulatorServer/logIn(_:)``.
-        package var url: String
-        package var type: String
-        package var username: String
-        package var password: String
-        /// What the URLs begin with that it is for; empty for all. Others are 404.
-        package var serves: [String]
-
-        package init(
-            accessToken: String, url: String = "", type: String = "", username: String = "", password: String = "",
-            serves: [String] = []
-        ) {
-            self.serves = serves
-            self.accessToken = accessToken
-            self.url = url
-            self.type = type
-            self.username = username
-            self.password = password
-        }
-
-        enum CodingKeys: String, CodingKey {
-            case accessToken = "access_token"
-            case url, type, username, password
-        }
-    }
-
-    package enum Address: Sendable {
-        /// An address of this machine; port 0 takes a free one.
-        case tcp(host: String = "127.0.0.1", port: Int = 0)
-        case unix(path: String)
-    }
-
-    package struct Configuration: Sendable {
-        package var address = Address.tcp()
-        /// The token that agents must send.
-        package var token: Secret<String>
-        /// PEM files of the certificate (with those that vouch for it) and its key; nil serves http.
-        package var tls: (certificate: String, key: String)?
-        /// A higher minor version, or another major one, is answered 400.
-        package var maximumVersion = APIVersion(2, 10)
-        package var gitSSHKey: GitSSHKey?
-        package var externalAuth: ExternalAuth?
-        /// Whether `reinit` waits for a claim; it is 409 otherwise.
-        package var isPrebuild = false
-        /// Pings, and how long their answers may take.
-        package var webSocketTimes = WebSocketTimes.server
-
-        package init(token: Secret<String>) { self.token = token }
-    }
-
     private struct State {
         var listener: (any Channel)?
+        var stun: (any Channel)?
         var isStopped = false
         var connections: [Int: any Channel] = [:]
         /// Those of mere requests, too.
@@ -98,6 +30,8 @@ package final class SimulatorServer: Sendable {
     }
 
     package let service: AgentService
+    package let coordination = CoordinationService()
+    package let relay: SimulatorRelay
     package var recorder: Recorder { service.recorder }
     package var faults: Faults { service.faults }
     private let configuration: Configuration
@@ -109,6 +43,7 @@ package final class SimulatorServer: Sendable {
         self.configuration = configuration
         self.service = service
         self.group = group
+        relay = SimulatorRelay(configuration.relay, clock: service.clock)
         state.withLock { $0.externalAuth = configuration.externalAuth }
     }
 
@@ -132,20 +67,39 @@ package final class SimulatorServer: Sendable {
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture { try server.configure(channel, tls) }
             }
-        let listener: any Channel
-        do {
+        let listener = try await server.listen(configuration.address.text) {
             switch configuration.address {
-            case .tcp(let host, let port):
-                listener = try await bootstrap.bind(host: host, port: port).get()
-            case .unix(let path):
-                listener = try await bootstrap.bind(unixDomainSocketPath: path).get()
+            case .tcp(let host, let port): try await bootstrap.bind(host: host, port: port).get()
+            case .unix(let path): try await bootstrap.bind(unixDomainSocketPath: path).get()
             }
-        } catch {
-            let reason = (error as? IOError).map { errnoText($0.errnoCode) } ?? "\(error)"
-            throw SimulatorError(.listen, "cannot listen on \(configuration.address.text): \(reason)")
         }
         server.state.withLock { $0.listener = listener }
+        do {
+            try await server.startSTUN()
+        } catch {
+            await server.stop()
+            throw error
+        }
+        if let map = server.embeddedRelay { service.serve(map) }
         return server
+    }
+
+    private func startSTUN() async throws {
+        guard let port = configuration.stunPort else { return }
+        let host = configuration.address.host
+        let stun = try await listen("UDP \(host):\(port)") {
+            try await STUNResponder.start(host: host, port: port, group: group)
+        }
+        state.withLock { $0.stun = stun }
+    }
+
+    private func listen(_ place: String, _ bind: () async throws -> any Channel) async throws -> any Channel {
+        do {
+            return try await bind()
+        } catch {
+            let reason = (error as? IOError).map { errnoText($0.errnoCode) } ?? "\(error)"
+            throw SimulatorError(.listen, "cannot listen on \(place): \(reason)")
+        }
     }
 
     private static func tlsContext(_ files: (certificate: String, key: String)) throws -> NIOSSLContext {
@@ -173,18 +127,25 @@ package final class SimulatorServer: Sendable {
         return "\(configuration.tls == nil ? "http" : "https")://\(host):\(port)"
     }
 
+    /// Where the STUN server listens; nil where there is none.
+    package var stunAddress: SocketAddress? { state.withLock { $0.stun?.localAddress } }
+
+    var webSocketTimes: WebSocketTimes { configuration.webSocketTimes }
+    var isPlain: Bool { configuration.tls == nil }
+
     /// RPC connections that are open.
     package var open: Int { state.withLock { $0.connections.count } }
 
     /// Closes the listener and cuts every connection.
     package func stop() async {
-        let listener = state.withLock { state in
+        let (listener, stun) = state.withLock { state in
             state.reinits = [:]
             state.logins = [:]
             state.isStopped = true
-            return state.listener.take()
+            return (state.listener.take(), state.stun.take())
         }
         try? await listener?.close()
+        try? await stun?.close()
         let channels = state.withLock { Array($0.channels.values) }
         for channel in channels { channel.eventLoop.execute { Self.cut(channel) } }
         for channel in channels { try? await channel.closeFuture.get() }
@@ -324,17 +285,9 @@ package final class SimulatorServer: Sendable {
         let caller = AgentService.Caller(connection: number, version: version) {
             channel.eventLoop.execute { Self.cut(channel) }
         }
+        var router = service.router(caller)
+        if role == "agent" { CoordinationRPC(coordination: coordination, service: service).add(caller, to: &router) }
         try SimulatorPipeline.install(
-            on: channel, service: service, caller: caller, budget: budget, times: configuration.webSocketTimes,
-            fault: fault, end: end)
-    }
-}
-
-extension SimulatorServer.Address {
-    var text: String {
-        switch self {
-        case .tcp(let host, let port): "\(host):\(port)"
-        case .unix(let path): path
-        }
+            on: channel, router: router, budget: budget, times: configuration.webSocketTimes, fault: fault, end: end)
     }
 }
