@@ -23,6 +23,14 @@ let package = Package(
         .library(name: "Yamux", targets: ["Yamux"]),
         .library(name: "WebSockets", targets: ["WebSockets"]),
         .library(name: "BoundaryLog", targets: ["BoundaryLog"]),
+        .library(name: "IPAddresses", targets: ["IPAddresses"]),
+        .library(name: "Sodium", targets: ["Sodium"]),
+        .library(name: "WireGuard", targets: ["WireGuard"]),
+        .library(name: "DERP", targets: ["DERP"]),
+        .library(name: "Disco", targets: ["Disco"]),
+        .library(name: "NetStack", targets: ["NetStack"]),
+        .library(name: "AgentProto", targets: ["AgentProto"]),
+        .library(name: "Tailnet", targets: ["Tailnet"]),
     ],
     dependencies: [
         // `traits: []` keeps full Foundation out of the binary: see docs/decisions.md.
@@ -288,6 +296,30 @@ let package = Package(
             ],
             swiftSettings: strict
         ),
+        .target(
+            name: "Tailnet",
+            dependencies: [
+                "AgentCore",
+                "AgentHTTP",
+                "AgentProto",
+                "CPlatform",
+                "ControlPlaneAPI",
+                "DERP",
+                "DRPC",
+                "Disco",
+                "IPAddresses",
+                "NetStack",
+                "Sodium",
+                "WireGuard",
+                .product(name: "DequeModule", package: "swift-collections"),
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            swiftSettings: strict
+        ),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
         .target(
             name: "Files",
@@ -439,6 +471,26 @@ let package = Package(
         .testTarget(
             name: "DiscoTests",
             dependencies: ["AgentTestSupport", "Disco", "IPAddresses", "Sodium"],
+            exclude: ["Vectors"],
+            swiftSettings: strict
+        ),
+        .testTarget(
+            name: "TailnetTests",
+            dependencies: [
+                "AgentCore",
+                "AgentProto",
+                "AgentTestSupport",
+                "DERP",
+                "IPAddresses",
+                "NetStack",
+                "Sodium",
+                "Tailnet",
+                "WireGuard",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
             exclude: ["Vectors"],
             swiftSettings: strict
         ),

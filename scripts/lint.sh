@@ -51,6 +51,7 @@ WireGuard              IPAddresses Sodium
 DERP                   IPAddresses Sodium
 Disco                  IPAddresses Sodium
 NetStack               IPAddresses
+Tailnet                AgentCore AgentHTTP AgentProto CPlatform ControlPlaneAPI DERP DRPC Disco IPAddresses NetStack Sodium WireGuard
 CDesktop
 COpenAPI
 AgentCore              CPlatform CRegex
