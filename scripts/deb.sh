@@ -74,7 +74,7 @@ foreign=$(unpackaged)
 # It loads that of the headers that it was built with.
 libgit2=libgit2.so.$(sed -n 's/^#define LIBGIT2_SOVERSION  *"\(.*\)"/\1/p' /usr/include/git2/version.h)
 recommends=$(loaded "$libgit2" libsqlite3.so.0)
-suggests=$(loaded libssh2.so.1 libvncclient.so.1 libpng16.so.16 libxkbcommon.so.0 libxcb.so.1)
+suggests=$(loaded libssh2.so.1 libsodium.so.23 libvncclient.so.1 libpng16.so.16 libxkbcommon.so.0 libxcb.so.1)
 install -d "$stage/DEBIAN"
 for script in postinst prerm postrm; do install -m 0755 "packaging/debian/$script" "$stage/DEBIAN/$script"; done
 echo /etc/default/workspace-agent >"$stage/DEBIAN/conffiles"

@@ -7,9 +7,9 @@ build="libc6-dev g++ make git curl pkg-config zlib1g-dev libsqlite3-dev libgit2-
 install="python3 binutils dpkg-dev"
 test="$install procps iproute2 util-linux mount openssl python3-yaml tigervnc-standalone-server tigervnc-common openbox
     xdotool xclip wmctrl zenity xterm x11-utils x11-xserver-utils imagemagick ffmpeg novnc chromium chromium-driver fonts-dejavu-core
-    tmux vim htop zsh fish openssh-client openssh-server strace lighttpd"
+    tmux vim htop zsh fish openssh-client openssh-server strace lighttpd wireguard-go wireguard-tools"
 # The floors of benchmarks, and what they measure.
-bench="$test socat ripgrep"
+bench="$test socat ripgrep iperf3"
 proto="protobuf-compiler libprotobuf-dev"
 
 wanted=""

@@ -36,6 +36,7 @@ static const unsigned char page[] = {
 #embed "page/file-search.js" suffix(,)
 #embed "page/desktop.js" suffix(,)
 #embed "page/scripts.js" suffix(,)
+#embed "page/tailnet.js" suffix(,)
 #embed "page/log.js" suffix(,)
 #embed "page/begin.js" suffix(,)
 #embed "page/tail.html"

@@ -47,6 +47,20 @@ struct AgentCommand: ParsableCommand {
     @OptionGroup(title: "Control plane")
     var link: LinkOptions
 
+    @Option(
+        help: """
+            File of a WireGuard node, as wg-quick has it: its peers reach the HTTP API on port 4 and this machine's \
+            loopback ports. [WORKSPACE_AGENT_WIREGUARD_CONFIG]
+            """)
+    var wireguardConfig: String?
+
+    @Option(
+        help: """
+            on or off: whether clients of the control plane reach this agent over the tailnet; default on. \
+            [WORKSPACE_AGENT_TAILNET]
+            """)
+    var tailnet: String?
+
     @OptionGroup(title: "Boundary logs")
     var boundary: BoundaryOptions
 

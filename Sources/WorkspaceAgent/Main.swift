@@ -18,7 +18,8 @@ struct WorkspaceAgent: ParsableCommand {
         version: "workspace-agent \(BuildInfo.version)",
         subcommands: [
             AgentCommand.self, DevCommand.self, ExpCommand.self, SyncCommand.self, ProcCommand.self, FileCommand.self,
-            GitSSHCommand.self, GitAskpassCommand.self, GitCommands.self, DesktopCommand.self, UICommand.self,
+            GitSSHCommand.self, GitAskpassCommand.self, GitCommands.self, DesktopCommand.self,
+            TailnetCommand.self, UICommand.self,
             DoctorCommand.self,
             CompletionCommand.self, VersionCommand.self,
         ])

@@ -77,6 +77,10 @@ struct AgentConfiguration: Sendable {
     var priority: ChildPriority?
     /// nil runs standalone.
     var link: LinkSettings?
+    /// Whether clients of the control plane reach this agent over the tailnet.
+    var isTailnetEnabled: Bool
+    /// The file of a plain WireGuard node; nil for none.
+    var wireGuardFile: String?
     /// nil takes no boundary logs.
     var boundarySocket: String?
     var boundarySocketMode: UInt32
@@ -159,6 +163,12 @@ struct AgentConfiguration: Sendable {
         reapsOrphans = !flag(command.noReap, "WORKSPACE_AGENT_NO_REAP")
         printsExamples = flag(command.printExamples, "WORKSPACE_AGENT_PRINT_EXAMPLES")
         link = try LinkSettings(command.link, environment)
+        switch present(command.tailnet, "WORKSPACE_AGENT_TAILNET") ?? "on" {
+        case "on": isTailnetEnabled = true
+        case "off": isTailnetEnabled = false
+        case let other: throw ConfigurationError("--tailnet: \"\(other)\" is neither on nor off")
+        }
+        wireGuardFile = present(command.wireguardConfig, "WORKSPACE_AGENT_WIREGUARD_CONFIG")
         let boundary =
             command.boundary.boundaryLogProxySocketPath ?? environment["CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH"]
             ?? environment["CODER_AGENT_FIREWALL_LOG_PROXY_SOCKET_PATH"]

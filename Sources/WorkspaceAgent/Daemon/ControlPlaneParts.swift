@@ -3,6 +3,7 @@ import AgentProto
 import AgentSocket
 import ControlPlane
 import ControlPlaneAPI
+import DERP
 import GitCredentials
 import WorkspaceScripts
 
@@ -52,6 +53,9 @@ struct ControlPlaneParts: Sendable {
         volumes = ResourcesMonitor(pool: context.pool, runtime: runtime)
     }
 
+    /// How relays of the tailnet are reached.
+    var relays: any RelayTransport { access.relays }
+
     /// What git of this workspace logs in with.
     var gitLogins: any GitLoginForwarder {
         GitLoginService(logins: GitLogins(source: ControlPlaneLogins(rest: access.rest), clock: context.clock))
@@ -79,16 +83,19 @@ struct ControlPlaneParts: Sendable {
     /// - Parameters:
     ///   - connections: HTTP connections that are open, by kind.
     ///   - boundary: what forwards boundary logs, if they are taken.
+    ///   - tailnet: what makes the node, if there is to be one.
     func agent(
-        connections: @escaping @Sendable () -> [String: Int64], boundary: (any DrainableRoutine)?
+        connections: @escaping @Sendable () -> [String: Int64], boundary: (any DrainableRoutine)?,
+        tailnet: TailnetParts?
     ) -> ControlPlaneAgent {
         let rest = access.rest
         let reinit = ReinitWatcher(runtime: runtime) { try await rest.reinit() }
-        return ControlPlaneAgent(runtime: runtime, reinit: reinit) { await session(connections, boundary) }
+        return ControlPlaneAgent(runtime: runtime, reinit: reinit) { await session(connections, boundary, tailnet) }
     }
 
     private func session(
-        _ connections: @escaping @Sendable () -> [String: Int64], _ boundary: (any DrainableRoutine)?
+        _ connections: @escaping @Sendable () -> [String: Int64], _ boundary: (any DrainableRoutine)?,
+        _ tailnet: TailnetParts?
     ) async -> AgentSession {
         let (configuration, metrics, logger) = (context.configuration, context.metrics, context.logger)
         let user = (try? await scriptPool.run { LoginUser.current(environment: configuration.environment) })
@@ -106,13 +113,14 @@ struct ControlPlaneParts: Sendable {
             FetchAnnouncementBanners(AnnouncementBanners(), runtime: runtime),
             ReportConnections(ConnectionReports(runtime: runtime, metrics: metrics)),
             volumes,
-            ReportStats(source: Connections(open: connections), metrics: metrics, runtime: runtime),
+            ReportStats(source: Connections(open: connections, tailnet: tailnet), metrics: metrics, runtime: runtime),
         ]
         return AgentSession(
             identity: .init(version: "v\(BuildInfo.version)", subsystems: subsystems), dialler: access.dialler,
             actions: actions, prober: HTTPAppProber(group: context.group, pool: context.pool),
-            routines: routines + actions.routines + [boundary].compactMap { $0 },
-            runtime: runtime, metrics: metrics, health: context.health)
+            routines: routines + actions.routines + [boundary].compactMap { $0 } + (tailnet?.routines ?? []),
+            runtime: runtime, metrics: metrics, health: context.health
+        ) { await tailnet?.take($0) }
     }
 
     /// Ends what is left once the agent has.
@@ -125,7 +133,9 @@ struct ControlPlaneParts: Sendable {
 
     private struct Connections: StatsSource {
         var open: @Sendable () -> [String: Int64]
+        var tailnet: TailnetParts?
         func openConnections() -> [String: Int64] { open() }
+        func takeNetworkUsage() async -> NetworkUsage? { await tailnet?.takeUsage() }
     }
 }
 

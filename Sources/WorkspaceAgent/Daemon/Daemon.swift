@@ -11,6 +11,7 @@ import NIOCore
 import NIOPosix
 import ServiceLifecycle
 import Synchronization
+import Tailnet
 import WorkspaceScripts
 
 /// Puts the daemon together and runs it until a signal stops it.
@@ -123,6 +124,10 @@ enum Daemon {
             page?.sessions.mode(of: $0.head) ?? .on
         }
         overview.add(to: routes)
+        let tailnet = TailnetParts(context, upward)
+        TailnetRoutes(tailnet?.current ?? CurrentNode(nil), pool: context.pool) {
+            TailnetParts.absence(configuration)
+        }.add(to: routes)
         OpenAPIRoute.add(to: routes)
         context.logger.trace("routes", metadata: ["routes": "\(routes.list.joined(separator: ", "))"])
         let trimmer = MemoryTrimmer(group.next())
@@ -133,9 +138,17 @@ enum Daemon {
         var listeners = Listeners(page: desktop.viewer.page, sessions: page?.sessions)
         defer { listeners.token?.remove() }
         let metricsServer: HTTPServer?
+        let tunnel: TunnelParts?
         do {
             try await listeners.open(context, http, systemd)
             metricsServer = try await context.metricsServer()
+            let services = try await TunnelParts.services(context, http)
+            tunnel = try await TunnelParts.open(context) { port in
+                var services = services
+                services.ownUDPPorts = [port]
+                return services
+            }
+            tailnet?.serve(services)
         } catch {
             // Those that were opened before the one that failed.
             await http.stop()
@@ -143,10 +156,12 @@ enum Daemon {
             await upward?.close()
             throw error
         }
+        if let tunnel { listeners.descriptions.append(tunnel.description) }
         await page?.listening(http, tcp: listeners.tcp)
         let boundary = BoundaryParts(context)
         if let boundary { listeners.descriptions.append("boundary logs \(boundary.path)") }
-        let agent = upward?.agent(connections: { http.openConnections }, boundary: boundary?.routine)
+        let agent = upward?.agent(
+            connections: { http.openConnections }, boundary: boundary?.routine, tailnet: tailnet)
         let socket = context.agentSocket(units, agent, gitLogins: upward?.gitLogins)
         if let socket { listeners.descriptions.append("agent socket \(socket.path)") }
 
@@ -167,6 +182,7 @@ enum Daemon {
             boundary?.proxy,
             socket?.server,
             ShutdownBeginning(agent: agent) {
+                tailnet?.beginShutdown()
                 service.beginShutdown()
                 log.pipeline.recent.close()
                 manager.beginShutdown()
@@ -202,6 +218,8 @@ enum Daemon {
         // A service that failed has ended the others in order; what they used is closed all the same.
         let outcome: Result<Void, any Error>
         do { outcome = .success(try await serviceGroup.run()) } catch { outcome = .failure(error) }
+        await tunnel?.close()
+        await tailnet?.close()
         let lost = await boundary?.queue.close() ?? 0
         await processes.reactor.stop()
         await upward?.close()

@@ -34,10 +34,15 @@ struct DevSession {
                 writer.write(["page           \(address)  (once, within 60 s; later: workspace-agent ui)"])
             }
         }
+        let client = try startClient(server, group, writer)
         let result = Result { try Daemon.run(configuration) }
         // What the daemon sent last is recorded by now, since it waited for the answers.
         let recording = server.recorder.recording
-        try? wait(group) { await server.stop() }
+        try? wait(group) {
+            client?.task.cancel()
+            await client?.client.close()
+            await server.stop()
+        }
         if output == .text, case .success = result { writer.write(["", summary(recording)]) }
         try result.get()
     }
@@ -52,10 +57,45 @@ struct DevSession {
         kept.callsKept = 0
         let recorder = Recorder(configuration: kept, clock: clock, onEvent: { writer.write(lines.lines($0)) })
         let service = AgentService(configuration: .init(manifest: setup.manifest), recorder: recorder, clock: clock)
-        let configuration = SimulatorServer.Configuration(token: token.token)
-        return try wait(group) {
+        var configuration = SimulatorServer.Configuration(token: token.token)
+        configuration.stunPort = 0
+        return try wait(group) { [configuration] in
             try await SimulatorServer.start(configuration: configuration, service: service, group: group)
         }
+    }
+
+    /// The second node of the tailnet, and what it shows. nil where the daemon is none.
+    private func startClient(
+        _ server: SimulatorServer, _ group: MultiThreadedEventLoopGroup, _ writer: LineWriter
+    ) throws -> (client: DevClient, task: Task<Void, Never>)? {
+        guard setup.configuration.isTailnetEnabled else { return nil }
+        let (loop, isJSON) = (group.next(), output == .json)
+        guard
+            let client = try DevClient(
+                server, tokenFile: setup.tokenFile, loop: loop, pool: BlockingPool("dev-client", threads: 1))
+        else { return nil }
+        let task = Task(executorPreference: EventLoopTaskExecutor(loop)) {
+            do {
+                try await client.run { writer.write([isJSON ? Self.json($0) : Self.line($0)]) }
+            } catch is CancellationError {
+                return
+            } catch {
+                if !isJSON { writer.write(["tailnet        a second node failed: \(error)"]) }
+            }
+        }
+        return (client, task)
+    }
+
+    private static func line(_ request: DevClient.Request) -> String {
+        let way = request.endpoint.map { "directly via \($0)" } ?? "by relay"
+        return "tailnet        GET \(request.url) from a second node \(way): \(request.status) in "
+            + TailnetText.milliseconds(request.milliseconds)
+    }
+
+    private static func json(_ value: some Encodable) -> String {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        return String(decoding: (try? encoder.encode(value)) ?? Data(), as: UTF8.self)
     }
 
     private var style: EventLines.Style {
@@ -150,9 +190,7 @@ struct DevSession {
             controlPlane: url, tokenFile: setup.tokenFile, httpSocket: configuration.httpSocket,
             httpAddresses: configuration.httpAddresses.map { "http://\($0)" },
             agentSocket: configuration.agentSocket, boundarySocket: configuration.boundarySocket)
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-        return String(decoding: (try? encoder.encode(started)) ?? Data(), as: UTF8.self)
+        return Self.json(started)
     }
 
     private func summary(_ recording: Recording) -> String {

@@ -51,6 +51,8 @@ struct DoctorChecks {
             Group("control-plane-url") { [settings] in
                 ControlPlaneChecks.all(settings.link, settings.environment)
             },
+            Group("tailnet") { [settings] in TailnetCheck.all(settings) },
+            Group("wireguard") { [settings] in WireGuardCheck.all(settings.wireGuardFile) },
             Group(one: "state-directory") { [settings] in DiskChecks.stateDirectory(settings.stateDirectory) },
             Group(one: "disk") { [settings] in
                 DiskChecks.check(

@@ -1,0 +1,85 @@
+import AgentCore
+import AgentHTTP
+import Glibc
+import NIOCore
+import Sodium
+import Tailnet
+
+/// The plain WireGuard node: its peers reach the HTTP API and this machine's loopback ports.
+struct TunnelParts {
+    private let interface: WireGuardInterface
+
+    var description: String { "WireGuard on UDP port \(interface.port)" }
+
+    /// To be called once everything listens that a peer must not get to.
+    /// - Returns: nil when none is configured, or libsodium is missing: everything else still works, and /healthz says
+    ///   why.
+    /// - Throws: ``CommandFailure`` when the file is wrong or its port cannot be had.
+    static func open(
+        _ context: DaemonContext, _ services: (_ ownUDPPort: UInt16) -> TunnelPorts.Configuration
+    ) async throws -> TunnelParts? {
+        let (configuration, logger) = (context.configuration, context.logger)
+        guard let path = configuration.wireGuardFile else { return nil }
+        if let problem = Sodium.problem {
+            let text = "wireguard: \(problem); install libsodium23"
+            logger.error("\(text)")
+            context.health.set("wireguard", .init(text))
+            return nil
+        }
+        do {
+            let (settings, warnings) = try read(path)
+            for warning in warnings { logger.warning("\(warning)") }
+            let pool = context.pool
+            let interface = try await WireGuardInterface.open(
+                settings, on: context.group.next(), logger: logger
+            ) { name, port in
+                try await pool.run {
+                    guard let endpoint = try SocketAddress.makeAddressResolvingHost(name, port: Int(port)).endpoint
+                    else { throw CoreError(.invalid, "it has no address") }
+                    return endpoint
+                }
+            }
+            let ports = services(interface.port)
+            try await interface.tunnel.loop.submit { interface.start(ports) }.get()
+            context.health.register("wireguard") { interface.problem.map { .init("wireguard: \($0)") } }
+            return TunnelParts(interface: interface)
+        } catch {
+            throw CommandFailure(message: "--wireguard-config: \(error)")
+        }
+    }
+
+    /// The file of a node.
+    /// - Returns: it, and what may have been meant otherwise.
+    static func read(_ path: String) throws(CoreError) -> (WireGuardConfiguration, warnings: [String]) {
+        let file = try OwnFile.readNamed(path, limit: WireGuardConfiguration.mostBytes)
+        do {
+            let configuration = try WireGuardConfiguration(String(decoding: file.bytes, as: UTF8.self))
+            var warnings = configuration.warnings
+            if file.isOpenToOthers { warnings.append("it has a private key and is open to other users; use mode 0600") }
+            return (configuration, warnings.map { "\(path): \($0)" })
+        } catch {
+            throw CoreError(.invalid, "\(path): \(error)")
+        }
+    }
+
+    /// What peers of a tunnel get: the HTTP API, and this machine's loopback ports but those of the daemon itself. To be
+    /// called once everything listens that a peer must not get to.
+    static func services(_ context: DaemonContext, _ http: HTTPServer) async throws -> TunnelPorts.Configuration {
+        let policy = AccessPolicy(
+            tokenRule: .none, allowedHosts: context.configuration.allowedHosts, ownUID: geteuid())
+        return TunnelPorts.Configuration(ownPorts: try await context.pool.run { try ownPorts() }) { channel, remote in
+            try http.serve(channel, peer: "\(remote)", policy: policy)
+        }
+    }
+
+    /// The TCP ports of this process, those of an embedded control plane among them.
+    private static func ownPorts() throws -> Set<UInt16> {
+        let inodes = ListeningSockets.inodes(of: "self")
+        return Set(
+            try ListeningSockets.all(of: "self").filter { inodes.contains($0.inode) }.compactMap {
+                UInt16(exactly: $0.port)
+            })
+    }
+
+    func close() async { try? await interface.tunnel.loop.submit { interface.close() }.get() }
+}
