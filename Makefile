@@ -40,6 +40,7 @@ bench: deps-bench build
 	Benchmarks/.build/release/LinkBench $(RELEASE)
 	Benchmarks/.build/release/GitBench $(RELEASE)
 	Benchmarks/.build/release/DesktopBench $(RELEASE) Tests/Fixtures/portabledesktop
+	Benchmarks/tunnel.sh $(RELEASE)
 
 proto: deps-proto
 	scripts/proto.sh
