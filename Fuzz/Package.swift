@@ -30,6 +30,14 @@ let package = Package(
         fuzzer("HandlerFuzz", ["DRPC", "AgentSocket"], [.product(name: "NIOEmbedded", package: "swift-nio")]),
         fuzzer("WebSocketFuzz", ["WebSockets"]),
         fuzzer("YamuxFuzz", ["Yamux"]),
+        .target(name: "FuzzInput", swiftSettings: [.swiftLanguageMode(.v6)]),
+        fuzzer("WireGuardFuzz", ["IPAddresses", "Sodium", "WireGuard"], ["FuzzInput"]),
+        fuzzer("DERPFuzz", ["DERP", "Sodium"], ["FuzzInput"]),
+        fuzzer("DiscoFuzz", ["Disco", "IPAddresses", "Sodium"], ["FuzzInput"]),
+        fuzzer("NetStackFuzz", ["IPAddresses", "NetStack"], ["FuzzInput"]),
+        fuzzer(
+            "CoordinatorFuzz", ["AgentProto", "DERP", "IPAddresses", "Sodium", "Tailnet"],
+            ["FuzzInput", .product(name: "SwiftProtobuf", package: "swift-protobuf")]),
         // Compares with the generated types, which are not public: links to them lie beside it.
         fuzzer("BoundaryFuzz", ["BoundaryLog"], [.product(name: "SwiftProtobuf", package: "swift-protobuf")]),
     ]
