@@ -9,18 +9,37 @@ public final class Browser {
     private var session = ""
 
     /// A window of this size in pixels.
-    public init(width: Int = 1400, height: Int = 900) throws {
-        directory = try TemporaryDirectory()
+    /// - Parameters:
+    ///   - wrapper: a program and arguments in front of chromedriver (`ip netns exec …`).
+    ///   - host: the IPv4 address that it is at then.
+    public init(
+        width: Int = 1400, height: Int = 900, wrapper: [String] = [], host: String = "127.0.0.1"
+    ) throws {
+        let directory = try TemporaryDirectory()
+        self.directory = directory
         let log = "\(directory.path)/log"
-        driver = try DaemonProcess.spawn(
-            ["/bin/sh", "-c", "exec chromedriver --port=0 >\(log) 2>&1"],
-            ProcessInfo.processInfo.environment.merging(["HOME": directory.path, "TMPDIR": directory.path]) { $1 })
-        guard let port = Self.port(log) else {
+        let access = wrapper.isEmpty ? "" : "--allowed-ips= --allowed-origins='*'"
+        func start() throws -> pid_t {
+            try DaemonProcess.spawn(
+                wrapper + ["/bin/sh", "-c", "exec chromedriver --port=0 \(access) >\(log) 2>&1"],
+                ProcessInfo.processInfo.environment.merging(["HOME": directory.path, "TMPDIR": directory.path]) { $1 })
+        }
+        var driver = try start()
+        var port = Self.port(log)
+        // It takes a port that is free with IPv6, and ends where that is taken with IPv4.
+        while port == nil, ProcFS.text(log).contains("port not available") {
+            waitpid(driver, nil, 0)
+            unlink(log)
+            driver = try start()
+            port = Self.port(log)
+        }
+        self.driver = driver
+        guard let port else {
             kill(driver, SIGKILL)
             waitpid(driver, nil, 0)
             throw DeadlineExceeded(what: "chromedriver's port: \(ProcFS.text(log))")
         }
-        connection = try RawConnection(port: port, timeout: 120)
+        connection = try RawConnection(host: host, port: port, timeout: 120)
         let arguments = [
             "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
             "--window-size=\(width),\(height)", "--user-data-dir=\(directory.path)/profile",
@@ -52,6 +71,7 @@ public final class Browser {
     private static func port(_ log: String) -> Int? {
         for _ in 0..<3000 {
             let text = ProcFS.text(log)
+            if text.hasSuffix("Exiting...\n") { return nil }
             if let range = text.range(of: "successfully on port "), text.hasSuffix("\n") {
                 return Int(text[range.upperBound...].prefix { $0.isNumber })
             }

@@ -1,7 +1,8 @@
-// Output of a process as text. A process may write gigabytes: what is shown is bounded, and grouped into blocks that
-// the browser lays out only where they are seen.
+// Output of a process as text. A process may write gigabytes: what is shown is bounded, as is what is drawn in one frame,
+// and grouped into blocks that the browser lays out only where they are seen.
 
 const shownBytes = 1 << 20;
+const frameBytes = 64 << 10;
 const blockBytes = 16 << 10;
 // A style costs the browser about as much as that much text.
 const nodeCost = 48;
@@ -9,7 +10,12 @@ const longLine = 16 << 10;
 
 /** Text that grows at its end and is dropped at its beginning. */
 class OutputView {
-    constructor(label) {
+    /** `drawn` is called when more is shown. */
+    constructor(label, drawn = () => {}) {
+        this.drawn = drawn;
+        // Pieces that came and are not drawn yet: text with its offset, or a note.
+        this.waiting = [];
+        this.waitingBytes = 0;
         this.blocks = h("div", { class: "blocks" });
         this.element = h("div", { class: "output", tabindex: 0, role: "log", "aria-live": "off", "aria-label": label },
             this.blocks);
@@ -48,14 +54,50 @@ class OutputView {
         this.blocks.append(this.block);
     }
 
-    /** Shows more text, whose first byte is at this offset of the output. */
-    append(text, offset) {
-        if (this.blocks.childElementCount === 1 && this.block.cost === 0 && this.open === "") this.block.offset = offset;
-        this.write(text, offset);
+    /** Shows more text, whose first byte is at this offset of the output, with the next frame. */
+    append(text, offset) { this.wait({ text, offset }); }
+
+    note(text) { this.wait({ text: "", note: text }); }
+
+    wait(piece) {
+        this.waiting.push(piece);
+        this.waitingBytes += piece.text.length;
+        // What would be dropped as soon as it is drawn is not drawn at all, and all before it goes: there are no gaps.
+        while (this.waitingBytes - this.waiting[0].text.length > shownBytes) {
+            this.waitingBytes -= this.waiting.shift().text.length;
+            this.clear(this.waiting.find((piece) => piece.offset !== undefined).offset);
+        }
+        this.frame ??= requestAnimationFrame(() => this.draw());
+    }
+
+    clear(offset) {
+        this.blocks.replaceChildren();
+        this.open = "";
+        this.cost = 0;
+        this.newBlock(offset);
+    }
+
+    draw() {
+        this.frame = null;
+        for (let room = frameBytes; room > 0 && this.waiting.length > 0;) {
+            const piece = this.waiting[0];
+            // Cut behind a line, where it is too long for a frame.
+            const cut = piece.text.length > room ? piece.text.lastIndexOf("\n", room) + 1 : 0;
+            const text = cut > 0 ? piece.text.slice(0, cut) : piece.text;
+            room -= Math.max(text.length, 1);
+            this.waitingBytes -= text.length;
+            if (piece.note) this.block.append(h("div", { class: "line note" }, piece.note));
+            else this.write(text, piece.offset);
+            if (cut > 0) this.waiting[0] = { text: piece.text.slice(cut), offset: piece.offset + encodedLength(text) };
+            else this.waiting.shift();
+        }
+        if (this.waiting.length > 0) this.frame = requestAnimationFrame(() => this.draw());
         this.toEnd();
+        this.drawn();
     }
 
     write(text, offset) {
+        if (this.blocks.childElementCount === 1 && this.block.cost === 0 && this.open === "") this.block.offset = offset;
         this.openLine.remove();
         const parts = text.split("\n");
         const ascii = !/[^\x00-\x7f]/.test(text);
@@ -97,11 +139,6 @@ class OutputView {
             this.cost -= this.blocks.firstElementChild.cost;
             this.blocks.firstElementChild.remove();
         }
-    }
-
-    note(text) {
-        this.block.append(h("div", { class: "line note" }, text));
-        this.toEnd();
     }
 }
 

@@ -75,7 +75,7 @@ class ProcessDetail {
 
     async stream(output) {
         const start = Math.max(0, output.total_bytes - (shownBytes >> 1));
-        this.view = new OutputView("Output");
+        this.view = new OutputView("Output", () => this.drawEarlier());
         this.earlier = h("div", { class: "meta", hidden: true });
         this.body.replaceChildren(this.earlier, this.view.element, ...(output.stdin && output.running && mayChange() ? [this.inputLine()] : []));
         this.view.blocks.firstElementChild.offset = start;
@@ -85,7 +85,6 @@ class ProcessDetail {
     take(name, data) {
         if (name === "output") this.view.append(eventText(data), data.offset);
         if (name === "gone") this.view.note(`${formatBytes(data.bytes)} are no longer kept`);
-        this.drawEarlier();
         if (name !== "exit") return undefined;
         const [, state] = processState(data);
         this.view.note(data.total_bytes === 0 ? `No output. ${state}` : state);
@@ -112,12 +111,11 @@ class ProcessDetail {
         this.abort.abort();
         this.abort = new AbortController();
         this.signal = this.abort.signal;
-        this.view = new OutputView("Earlier output");
+        this.view = new OutputView("Earlier output", () => this.drawEarlier());
         this.view.append(text, start);
         const back = button("Follow the output", () => { this.abort.abort(); this.abort = new AbortController(); this.signal = this.abort.signal; this.load(); });
         this.earlier = h("div", { class: "meta" });
         this.body.replaceChildren(h("div", { class: "panel-head" }, `Bytes ${start.toLocaleString("en")} to ${end.toLocaleString("en")}`, back), this.earlier, this.view.element);
-        this.drawEarlier();
     }
 
     /** A line of input for a process with a pipe. */

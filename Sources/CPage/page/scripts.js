@@ -72,7 +72,6 @@ function showScriptLog(id, pane, signal) {
             view = new OutputView("Log");
             pane.replaceChildren(h("h2", {}, "Log"), text === "" ? empty("The log is empty.") : view.element);
             view.append(text, 0);
-            view.element.scrollTop = view.element.scrollHeight;
         }
         before = text;
     });
