@@ -81,15 +81,16 @@ class OutputView {
         this.frame = null;
         for (let room = frameBytes; room > 0 && this.waiting.length > 0;) {
             const piece = this.waiting[0];
-            // Cut behind a line, where it is too long for a frame.
-            const cut = piece.text.length > room ? piece.text.lastIndexOf("\n", room) + 1 : 0;
-            const text = cut > 0 ? piece.text.slice(0, cut) : piece.text;
-            room -= Math.max(text.length, 1);
-            this.waitingBytes -= text.length;
+            const cut = lineEnd(piece.text, room);
+            // A line that is longer than what is left begins a frame.
+            if (cut > room && room < frameBytes) break;
+            const text = piece.text.slice(0, cut);
+            room -= Math.max(cut, 1);
+            this.waitingBytes -= cut;
             if (piece.note) this.block.append(h("div", { class: "line note" }, piece.note));
             else this.write(text, piece.offset);
-            if (cut > 0) this.waiting[0] = { text: piece.text.slice(cut), offset: piece.offset + encodedLength(text) };
-            else this.waiting.shift();
+            if (cut === piece.text.length) this.waiting.shift();
+            else this.waiting[0] = { text: piece.text.slice(cut), offset: piece.offset + encodedLength(text) };
         }
         if (this.waiting.length > 0) this.frame = requestAnimationFrame(() => this.draw());
         this.toEnd();
@@ -140,6 +141,12 @@ class OutputView {
             this.blocks.firstElementChild.remove();
         }
     }
+}
+
+/** How much of a text to draw where there is room for so much: whole lines, at least one. */
+function lineEnd(text, room) {
+    if (text.length <= room) return text.length;
+    return text.lastIndexOf("\n", room - 1) + 1 || text.indexOf("\n") + 1 || text.length;
 }
 
 const encoder = new TextEncoder();
