@@ -1,4 +1,5 @@
 import AgentTestSupport
+import Glibc
 import IPAddresses
 import Testing
 
@@ -31,10 +32,24 @@ func pair(
     func bytesArriveExactly(loss: Double) throws {
         var random = SeededGenerator("bytesArriveExactly \(loss)")
         let path = Link.Path(jitter: .milliseconds(2), loss: loss, duplication: loss / 4, corruption: loss / 4)
-        let count = loss > 0.1 ? 300_000 : 2_000_000
+        try exchange(loss > 0.1 ? 300_000 : 2_000_000, path, &random, within: .seconds(600))
+    }
+
+    /// 1 GiB each way at once, over 50 ms there and back. It takes minutes, so only with `WA_LONG=1`.
+    @Test(.enabled(if: getenv("WA_LONG") != nil), arguments: [0.0, 0.01, 0.05])
+    func aGiBBothWays(loss: Double) throws {
+        var random = SeededGenerator("aGiBBothWays \(loss)")
+        let path = Link.Path(delay: .milliseconds(25), jitter: .milliseconds(2), loss: loss, duplication: loss / 4)
+        try exchange(1 << 30, path, &random, within: .seconds(100_000))
+    }
+
+    /// That many bytes each way at once arrive as they were sent, and then the end of each side.
+    private func exchange(
+        _ count: Int, _ path: Link.Path, _ random: inout SeededGenerator, within limit: Duration
+    ) throws {
         let (link, server, client, id) = try pair(path, &random, toServer: count, toClient: count)
         let start = link.now
-        let done = link.run(.seconds(600)) {
+        let done = link.run(limit) {
             client.apps[id]?.isOver == true && server.apps.values.allSatisfy(\.isOver) && !server.apps.isEmpty
         }
         #expect(done)
@@ -45,7 +60,9 @@ func pair(
         #expect(!server.isCorrupt && !client.isCorrupt)
         server.stack.checkInvariants()
         client.stack.checkInvariants()
-        print("loss \(loss): \(link.now - start), client \(client.stack.counters.retransmissions) of \(link.lost) lost")
+        print(
+            "loss \(path.loss): \(link.now - start), client \(client.stack.counters.retransmissions) of \(link.lost) lost"
+        )
     }
 
     /// 50 ms there and back: the window must grow to what is under way.
