@@ -74,14 +74,14 @@ final class LinkWorld: Sendable {
     /// Starts a daemon; it has told systemd that it is ready, and connects by itself.
     func daemon(
         arguments: [String] = [], environment: [String: String] = [:], wrapper: [String] = [],
-        logLevel: String = "debug", url: String? = nil
+        logLevel: String = "debug", url: String? = nil, tcp: Bool = false
     ) throws -> DaemonProcess {
         let link = [
             "--agent-url", url ?? self.url, "--agent-token-file", tokenFile, "--boundary-log-proxy-socket-path",
             "\(directory.path)/boundary.sock",
         ]
         return try DaemonProcess(
-            arguments: link + arguments, environment: ["HOME": directory.path].merging(environment) { _, new in new },
+            tcp: tcp, arguments: link + arguments, environment: ["HOME": directory.path].merging(environment) { _, new in new },
             wrapper: wrapper, logLevel: logLevel, directory: directory)
     }
 

@@ -76,11 +76,12 @@ import Testing
     }
 
     private func world(
-        stun: Bool = true, arguments: [String] = [], manifest: (inout Coder_Agent_V2_Manifest) -> Void = { _ in }
+        stun: Bool = true, tcp: Bool = false, arguments: [String] = [],
+        manifest: (inout Coder_Agent_V2_Manifest) -> Void = { _ in }
     ) async throws -> World {
         let link = try await LinkWorld(
             server: { if stun { $0.stunPort = 0 } }, manifest: { message, _ in manifest(&message) })
-        let daemon = try link.daemon(arguments: arguments)
+        let daemon = try link.daemon(arguments: arguments, tcp: tcp)
         let pool = BlockingPool("test-client", threads: 1)
         let client = try #require(
             try DevClient(
@@ -117,6 +118,26 @@ import Testing
         #expect(info["PreferredDERP"] as? Int == 999 && info["WorkingUDP"] as? Bool == true && info["UPnP"] is NSNull)
         let page = try world.daemon.connect().request("GET", "/debug/magicsock").text
         #expect(page.contains("region 999") && page.contains("home") && page.contains(report.peers[0].id))
+        try await world.end()
+    }
+
+    @Test func thePageShowsPeersAndPaths() async throws {
+        let world = try await world(tcp: true)
+        #expect(try await world.client.get("/healthz").status == 200)
+        try await world.client.waitFor("a direct path") { $0.isDirect }
+        let (daemon, peer) = (world.daemon, try #require(try world.report.peers.first))
+        try await blocking {
+            let visit = try PageVisit(daemon)
+            try visit.show("tailnet")
+            try visit.wait(for: "Reachable", in: "#tailnet-node")
+            try visit.wait(for: "home, connected", in: "#tailnet-relays")
+            try visit.wait(for: "UDP port", in: "#tailnet-direct")
+            try visit.wait(for: peer.addresses[0], in: "#tailnet-peers")
+            try visit.wait(for: "direct: ", in: "#tailnet-peers")
+            try visit.press("Ping")
+            try visit.wait(for: " ms, ", in: "#tailnet-peers")
+            try visit.expectQuiet()
+        }
         try await world.end()
     }
 

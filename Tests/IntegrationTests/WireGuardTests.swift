@@ -77,6 +77,45 @@ import Testing
         _ = try await world.daemon.stop()
     }
 
+    /// OpenSSH to an sshd on the workspace's loopback.
+    @Test(possible) func sshGoesThrough() async throws {
+        let world = try WireGuardWorld()
+        try await world.start()
+        let path = world.directory.path
+        let key = try SSHKeyPair.make(type: "ed25519", named: "ssh-key", in: path)
+        let server = try await SSHServer(authorized: [key.publicKey])
+        _ = try CommandResult.of(["sh", "-c", "head -c 8388608 /dev/urandom > \(path)/source"])
+        let ssh = """
+            ssh -F none -i \(key.path) -o IdentityAgent=none -o UserKnownHostsFile=/dev/null -o StrictHostKeyChecking=no \
+            -p \(server.port) \(server.user)@\(WireGuardWorld.address)
+            """
+        let copy = try world.inside("sh", "-c", "\(ssh) 'cat; exit 7' < \(path)/source > \(path)/target")
+        #expect(copy.code == 7, "\(copy)")
+        #expect(try CommandResult.of(["cmp", "\(path)/source", "\(path)/target"]).code == 0)
+        server.stop()
+        _ = try await world.daemon.stop()
+    }
+
+    /// The page with its streams and a WebSocket, in a browser on the other side.
+    @Test(possible) func aBrowserUsesThePage() async throws {
+        let world = try WireGuardWorld()
+        try await world.start()
+        let id = try world.daemon.connect().start("read line; echo \"it said $line\"", ["stdin": true])
+        let browser = try world.browser()
+        try browser.open("http://[\(WireGuardWorld.address)]:4/ui#processes/\(id)")
+        try browser.wait("an input", "!!document.querySelector('.input-line input')")
+        _ = try browser.run(
+            """
+            document.querySelector('.input-line input').value = 'hello';
+            document.querySelector('.input-line').requestSubmit();
+            """)
+        try browser.wait(
+            "the program's answer", "document.querySelector('.output').textContent.includes('it said hello')")
+        try browser.wait("its end", "document.querySelector('.output').textContent.includes('exit 0')")
+        #expect(try browser.log("browser").isEmpty)
+        _ = try await world.daemon.stop()
+    }
+
     /// The client's address changes in the middle of a transfer, which goes on.
     @Test(possible) func aClientThatRoamsKeepsItsConnection() async throws {
         let world = try WireGuardWorld()

@@ -110,6 +110,11 @@ final class WireGuardWorld: Sendable {
         try CommandResult.of(["ip", "netns", "exec", namespace] + arguments)
     }
 
+    /// A browser beside the client.
+    func browser() throws -> Browser {
+        try Browser(wrapper: ["ip", "netns", "exec", namespace], host: "\(network).2")
+    }
+
     /// curl on a path of the HTTP API.
     func curl(_ path: String, port: Int = 4, _ arguments: String...) throws -> CommandResult {
         try CommandResult.of(
