@@ -1,4 +1,5 @@
 import AgentCore
+import AgentTestSupport
 import Foundation
 import Glibc
 import Testing
@@ -14,61 +15,33 @@ import Testing
     }
 
     /// A command that runs.
-    final class Running: Sendable {
-        private let process = Process()
-        private let out = Pipe()
-        private let error = Pipe()
+    struct Running {
+        private let command: RunningProgram
         /// Made for the command's other name.
-        private let directory: String?
+        private let directory: TemporaryDirectory?
 
         init(_ arguments: [String], socket: String?, name: String? = nil) throws {
-            let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent("../..")
-            #if DEBUG
-                let build = "debug"
-            #else
-                let build = "release"
-            #endif
-            let built =
-                ProcessInfo.processInfo.environment["WORKSPACE_AGENT_BINARY"]
-                ?? root.appendingPathComponent(".build/\(build)/workspace-agent").standardized.path
-            var path = built
-            let directory = name.map { _ in NSTemporaryDirectory() + "wa-test-\(UUID().uuidString)" }
-            self.directory = directory
+            var path = DaemonProcess.binary
+            directory = try name.map { _ in try TemporaryDirectory() }
             if let name, let directory {
-                try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
-                path = directory + "/" + name
-                try FileManager.default.createSymbolicLink(atPath: path, withDestinationPath: built)
+                let link = "\(directory.path)/\(name)"
+                try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: path)
+                path = link
             }
-            process.executableURL = URL(fileURLWithPath: path)
-            process.arguments = arguments
             var environment = ProcessInfo.processInfo.environment
             environment["CODER_AGENT_SOCKET_PATH"] = socket
-            process.environment = environment
-            process.standardOutput = out
-            process.standardError = error
-            // A thread of ours may have signals blocked, which the command would inherit.
-            var none = sigset_t()
-            var mask = sigset_t()
-            sigemptyset(&none)
-            pthread_sigmask(SIG_SETMASK, &none, &mask)
-            defer { pthread_sigmask(SIG_SETMASK, &mask, nil) }
-            try process.run()
+            command = try RunningProgram([path] + arguments, environment: environment)
         }
 
-        var pid: pid_t { process.processIdentifier }
+        var pid: pid_t { command.pid }
 
-        func interrupt() { process.interrupt() }
+        func interrupt() { command.interrupt() }
 
-        func firstOutput() -> String { String(decoding: out.fileHandleForReading.availableData, as: UTF8.self) }
+        func firstOutput() -> String { command.nextOutput() }
 
         func end() -> Outcome {
-            let stdout = out.fileHandleForReading.readDataToEndOfFile()
-            let stderr = error.fileHandleForReading.readDataToEndOfFile()
-            process.waitUntilExit()
-            if let directory { try? FileManager.default.removeItem(atPath: directory) }
-            return Outcome(
-                code: process.terminationStatus, stdout: String(decoding: stdout, as: UTF8.self),
-                stderr: String(decoding: stderr, as: UTF8.self))
+            let result = command.end()
+            return Outcome(code: result.code, stdout: result.output, stderr: result.errors)
         }
     }
 

@@ -223,15 +223,19 @@ public final class DaemonProcess: Sendable {
         return line.flatMap { Double($0.dropFirst(series.count + 1)) }
     }
 
-    /// Starts a program with its output going where ours goes; the pid.
+    /// Starts a program; the pid. Its output goes where ours goes, unless it is given descriptors for it.
     public static func spawn(
-        _ arguments: [String], _ environment: [String: String], descriptors: [CInt] = []
+        _ arguments: [String], _ environment: [String: String], descriptors: [CInt] = [], output: CInt = 1,
+        errors: CInt = 2
     ) throws -> pid_t {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
         for (index, descriptor) in descriptors.enumerated() {
             posix_spawn_file_actions_adddup2(&actions, descriptor, CInt(3 + index))
+        }
+        for (descriptor, standard) in [(output, CInt(1)), (errors, 2)] where descriptor != standard {
+            posix_spawn_file_actions_adddup2(&actions, descriptor, standard)
         }
         closeInChild(&actions, from: CInt(3 + descriptors.count))
         // Threads of Dispatch block signals, which their children would never get.

@@ -308,13 +308,7 @@ import Testing
     }
 
     private func mount(_ arguments: [String], _ command: String = "mount") -> Bool {
-        let process = Process()
-        process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-        process.arguments = [command] + arguments
-        process.standardError = FileHandle.nullDevice
-        guard (try? process.run()) != nil else { return false }
-        process.waitUntilExit()
-        return process.terminationStatus == 0
+        (try? CommandResult.of([command] + arguments))?.code == 0
     }
 }
 
