@@ -59,6 +59,7 @@ package final class TailnetNode: Underlay, @unchecked Sendable {
     private var timer: (due: Duration, task: Scheduled<Void>)?
     private var coordinationDeadline: Duration?
     private var isWorking = false
+    private var isPublishing = false
     private(set) var isClosed = false
     private let published = Mutex(Summary())
 
@@ -223,7 +224,7 @@ package final class TailnetNode: Underlay, @unchecked Sendable {
             }
         }
         coordinationDeadline = coordinator.nextDeadline
-        publish()
+        publishSoon()
     }
 
     /// A timer that rings early costs less than one that is moved for each packet.
@@ -320,13 +321,20 @@ package final class TailnetNode: Underlay, @unchecked Sendable {
     /// What may be read anywhere.
     package var summary: Summary {
         // The next look sees what is true by then.
-        loop.execute { if !self.isClosed { self.publish() } }
+        loop.execute { self.publishSoon() }
         return published.withLock { $0 }
     }
 
-    private func publish() {
-        let summary = makeSummary()
-        published.withLock { $0 = summary }
+    /// After all that this turn of the event loop brings: peers may come by the thousand.
+    private func publishSoon() {
+        guard !isPublishing, !isClosed else { return }
+        isPublishing = true
+        loop.execute {
+            self.isPublishing = false
+            guard !self.isClosed else { return }
+            let summary = self.makeSummary()
+            self.published.withLock { $0 = summary }
+        }
     }
 
     private func relaysChanged() {
