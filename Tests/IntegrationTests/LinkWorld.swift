@@ -81,7 +81,8 @@ final class LinkWorld: Sendable {
             "\(directory.path)/boundary.sock",
         ]
         return try DaemonProcess(
-            tcp: tcp, arguments: link + arguments, environment: ["HOME": directory.path].merging(environment) { _, new in new },
+            tcp: tcp, arguments: link + arguments,
+            environment: ["HOME": directory.path].merging(environment) { _, new in new },
             wrapper: wrapper, logLevel: logLevel, directory: directory)
     }
 
