@@ -89,9 +89,9 @@ package struct HomeChooser: Sendable {
 
     /// The best latency of each region in the last 5 minutes; of a single region the one at the beginning.
     package func latencies(now: Duration) -> [Int: Duration] {
-        if usable.count == 1 { return samples.compactMapValues(\.last?.latency) }
+        if usable.count == 1 { return samples.compactMapValues { $0.last?.latency } }
         return samples.compactMapValues { samples in
-            samples.lazy.filter { now - $0.at <= DERPLimits.measureEvery }.map(\.latency).min()
+            samples.lazy.filter { now - $0.at <= DERPLimits.measureEvery }.map { $0.latency }.min()
         }
     }
 

@@ -23,7 +23,9 @@ package struct NetStackLimits: Sendable {
     package var firstSendBytes = 128 << 10
     /// What it takes when its congestion window has grown.
     package var sendBytes = 4 << 20
-    /// Bytes held out of order, for each begun MiB of receive window. Further ones are dropped.
+    /// Bytes held out of order, for each begun MiB of receive window, once three quarters of ``bufferBytes`` are in use.
+    /// Further ones are dropped. Before, a window's worth is held: a packet that is lost or late would otherwise take all
+    /// behind it along, which on a long path is most of what is under way.
     package var outOfOrderBytesPerMiB = 64 << 10
     /// Ranges held out of order on one connection. A segment that would begin a further one is dropped.
     package var outOfOrderRanges = 256

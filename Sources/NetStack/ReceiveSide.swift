@@ -170,7 +170,9 @@ struct ReceiveSide: Sendable {
         mustAcknowledge = true
         let range = SequenceRange(start: sequence, end: sequence + payload.count)
         let growth = held.growth(range)
-        let mostBytes = limits.outOfOrderBytesPerMiB * ((limit + (1 << 20) - 1) >> 20)
+        // What is held lies inside the window, which is bounded itself; only where memory is scarce may holes keep less.
+        let mostBytes =
+            budget.isAmple ? Int.max : limits.outOfOrderBytesPerMiB * ((limit + (1 << 20) - 1) >> 20)
         guard held.bytes + growth.bytes <= mostBytes, held.count + growth.ranges <= limits.outOfOrderRanges else {
             return .outOfOrderLimit
         }

@@ -15,7 +15,8 @@ struct KernelTests {
             var random = SeededGenerator("script \(number)")
             let script = Self.script(&random)
             let (a, b) = try KernelPeer.kernelPair()
-            let expected = try Self.run(script, KernelEnd(a), KernelEnd(b)) { _, look in
+            let expected = try Self.run(script, KernelEnd(a), KernelEnd(b)) { _ in
+            } settle: { _, look in
                 // Within the machine all has come when the call returns; twice the same is the end of it.
                 var last: Self.Views?
                 while case let views = look(), views != last {
@@ -24,12 +25,17 @@ struct KernelTests {
                 }
                 return look()
             }
-            peer.path = Link.Path(
+            let path = Link.Path(
                 delay: .microseconds(200), jitter: .milliseconds(number % 3), loss: Double(number % 4) / 50,
                 duplication: Double(number % 2) / 20)
+            peer.path = path
             let (id, kernel) = try peer.connection(weConnect: number % 2 == 0)
             var step = 0
-            _ = try Self.run(script, OurEnd(peer, id), KernelEnd(kernel)) { action, look in
+            _ = try Self.run(script, OurEnd(peer, id), KernelEnd(kernel)) { action in
+                peer.path = path
+                // A reset is sent once: that one must not be lost.
+                if action.resets { peer.path.loss = 0 }
+            } settle: { action, look in
                 let wanted = expected[step]
                 step += 1
                 var views = look()
@@ -72,6 +78,13 @@ struct KernelTests {
         case abort(Int)
         /// The side has not read this much when it closes.
         case closeUnread(Int, Int)
+
+        var resets: Bool {
+            switch self {
+            case .write, .finish, .close: false
+            case .abort, .closeUnread: true
+            }
+        }
 
         var description: String {
             switch self {
@@ -117,13 +130,14 @@ struct KernelTests {
     }
 
     private static func run(
-        _ script: [Action], _ a: any TestEnd, _ b: any TestEnd,
+        _ script: [Action], _ a: any TestEnd, _ b: any TestEnd, before: (Action) -> Void,
         settle: (Action, () -> Views) throws -> Views
     ) throws -> [Views] {
         let ends = [a, b]
         var result: [Views] = []
         func look() -> Views { Views(sides: ends.map { $0.isGone ? nil : $0.view }) }
         for action in script {
+            before(action)
             switch action {
             case .write(let side, let count): ends[side].write(count)
             case .finish(let side): ends[side].finish()

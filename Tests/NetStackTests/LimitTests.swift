@@ -126,12 +126,41 @@ import Testing
     @Test func bytesOutOfOrder() throws {
         var limits = NetStackLimits()
         limits.outOfOrderBytesPerMiB = 10_000
-        var peer = RawPeer(limits)
-        try peer.establish()
-        for number in 0..<10 { peer.send(.ack, [UInt8](repeating: 1, count: 1_000), offset: 1 + number * 1_000) }
-        #expect(peer.stack.counters[.outOfOrderLimit] == 0)
-        peer.send(.ack, [1], offset: 10_001)
-        #expect(peer.stack.counters[.outOfOrderLimit] == 1)
+        limits.bufferBytes = 120_000
+        func fill(_ peer: inout RawPeer) {
+            for number in 0..<10 { peer.send(.ack, [UInt8](repeating: 1, count: 1_000), offset: 1 + number * 1_000) }
+            #expect(peer.stack.counters[.outOfOrderLimit] == 0)
+            peer.send(.ack, [1], offset: 10_001)
+        }
+        // There is memory: only the window bounds it.
+        var ample = RawPeer(limits)
+        try ample.establish()
+        fill(&ample)
+        #expect(ample.stack.counters[.outOfOrderLimit] == 0)
+        // Most of it is taken by data to be sent.
+        var scarce = RawPeer(limits)
+        try scarce.establish()
+        #expect(scarce.write([UInt8](repeating: 1, count: 90_000)) == 90_000)
+        #expect(scarce.stack.bufferBytes >= limits.bufferBytes / 4 * 3)
+        fill(&scarce)
+        #expect(scarce.stack.counters[.outOfOrderLimit] == 1)
+    }
+
+    /// One packet that is lost costs one packet, also where a whole window is behind it.
+    @Test func aLossTakesNothingAlong() throws {
+        var random = SeededGenerator("aLossTakesNothingAlong")
+        let (link, server, client, _) = try pair(
+            Link.Path(delay: .milliseconds(25)), &random, toServer: 24_000_000, toClient: 0)
+        var lost = false
+        link.filter = { from, packet in
+            guard from == 1, !lost, packet.count > 1_000,
+                server.apps.values.contains(where: { $0.received > 8_000_000 })
+            else { return true }
+            lost = true
+            return false
+        }
+        #expect(link.run(.seconds(60)) { server.apps.values.contains { $0.received == 24_000_000 } })
+        #expect(lost && client.stack.counters.retransmissions == 1 && server.stack.counters.allDrops == 0)
     }
 
     @Test func flightOfOneConnection() throws {
