@@ -185,9 +185,10 @@ struct CoordinationRPCTests {
             let socket = try await link.client()
             try await socket.write(start)
             try await eventually("its node") { link.coordination.node(of: makeID(0x11)) != nil }
-            _ = client.taken()
+            // The client hears of it a moment after it is known.
+            try await eventually("the node") { client.heard(.node) }
             if closeSend { try await socket.write([0x0d, 1, 3, 0]) } else { await socket.close() }
-            try await eventually("the loss") { client.taken().first?.peerUpdates.first?.kind == .lost }
+            try await eventually("the loss") { client.heard(.lost) }
             if closeSend { try await eventually("the close") { Frame.all(socket.bytes).last?.header.first == 0x0b } }
             await socket.close()
         }

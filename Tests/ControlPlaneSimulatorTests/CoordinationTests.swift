@@ -39,6 +39,11 @@ final class TestPeer: Sendable {
             return state.responses
         }
     }
+
+    /// Takes all, and says whether such an update was among it.
+    func heard(_ kind: CoordinateResponse.PeerUpdate.Kind) -> Bool {
+        taken().contains { $0.peerUpdates.contains { $0.kind == kind } }
+    }
 }
 
 /// `22222222-2222-4222-8222-222222222222` and the like.

@@ -16,12 +16,13 @@ struct KernelTests {
             let script = Self.script(&random)
             let (a, b) = try KernelPeer.kernelPair()
             let expected = try Self.run(script, KernelEnd(a), KernelEnd(b)) { _ in
-            } settle: { _, look in
-                // Within the machine all has come when the call returns; twice the same is the end of it.
-                var last: Self.Views?
-                while case let views = look(), views != last {
-                    last = views
-                    poll(nil, 0, 2)
+            } settle: { action, written, look in
+                let end = ContinuousClock.now + .seconds(20)
+                while !Self.isSettled(action, written, look()) {
+                    if ContinuousClock.now > end {
+                        throw DeadlineExceeded(what: "\(script): \(action) between kernels")
+                    }
+                    poll(nil, 0, 1)
                 }
                 return look()
             }
@@ -35,7 +36,7 @@ struct KernelTests {
                 peer.path = path
                 // A reset is sent once: that one must not be lost.
                 if action.resets { peer.path.loss = 0 }
-            } settle: { action, look in
+            } settle: { action, _, look in
                 let wanted = expected[step]
                 step += 1
                 var views = look()
@@ -129,27 +130,48 @@ struct KernelTests {
         return actions
     }
 
+    /// Whether all that follows from an action was seen.
+    private static func isSettled(_ action: Action, _ written: [Int], _ views: Views) -> Bool {
+        // A side that is left alone is over with its next write, and whoever is over sees nothing more.
+        func isOver(_ side: Int) -> Bool { views.sides[side]?.isOver ?? true }
+        switch action {
+        case .write(let side, _):
+            guard let other = views.sides[1 - side] else { return isOver(side) }
+            return other.isOver || other.received + other.unread == written[side]
+        case .finish(let side), .close(let side):
+            guard let other = views.sides[1 - side] else { return isOver(side) }
+            guard let own = views.sides[side] else { return other.isOver || other.hasEnded }
+            // Both have ended, or only this one.
+            return own.isOver && other.isOver || other.hasEnded && !own.hasEnded
+        case .abort(let side), .closeUnread(let side, _): return isOver(1 - side)
+        }
+    }
+
     private static func run(
         _ script: [Action], _ a: any TestEnd, _ b: any TestEnd, before: (Action) -> Void,
-        settle: (Action, () -> Views) throws -> Views
+        settle: (Action, _ written: [Int], () -> Views) throws -> Views
     ) throws -> [Views] {
         let ends = [a, b]
         var result: [Views] = []
+        var written = [0, 0]
         func look() -> Views { Views(sides: ends.map { $0.isGone ? nil : $0.view }) }
         for action in script {
             before(action)
             switch action {
-            case .write(let side, let count): ends[side].write(count)
+            case .write(let side, let count):
+                ends[side].write(count)
+                written[side] += count
             case .finish(let side): ends[side].finish()
             case .close(let side): ends[side].close()
             case .abort(let side): ends[side].abort()
             case .closeUnread(let side, let count):
                 ends[side].isHolding = true
                 ends[1 - side].write(count)
-                result.append(try settle(action, look))
+                written[1 - side] += count
+                result.append(try settle(.write(1 - side, count), written, look))
                 ends[side].close()
             }
-            result.append(try settle(action, look))
+            result.append(try settle(action, written, look))
         }
         for end in ends {
             #expect(!end.isCorrupt)
