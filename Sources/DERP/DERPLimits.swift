@@ -6,7 +6,8 @@ package enum DERPLimits {
     package static let packetBytes = 65_536
     /// Packets that wait to be sent: to a relay the newest is dropped, by a relay to its client the oldest.
     package static let queuedPackets = 512
-    /// Answers to pings and the like that wait to be sent. At it a ping stays unanswered, and so does a packet to a key that is not here.
+    /// Answers to pings and the like that wait to be sent. At it a ping stays unanswered, and a relay's client does not
+    /// hear of keys that are not here or have gone.
     package static let controlBytes = 4_096
     /// Box in server info and client info. A longer one ends the connection.
     package static let infoBytes = 16_384

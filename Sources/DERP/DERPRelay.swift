@@ -149,7 +149,7 @@ package struct DERPRelay: Sendable {
         for partner in client.partners {
             guard let other = active(partner) else { continue }
             clients[other]?.partners.remove(key)
-            tell(other, .peerGone(key, .disconnected))
+            if mayAnswer(other) { tell(other, .peerGone(key, .disconnected)) }
         }
     }
 

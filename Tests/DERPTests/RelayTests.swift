@@ -152,6 +152,22 @@ private struct Net {
         #expect(try frames(out).count == 108)
     }
 
+    /// A client that takes nothing while those that it exchanged packets with go.
+    @Test func departuresUpToTheLimit() throws {
+        var net = try Net()
+        try net.join(1, key: 1)
+        let own = try #require(net.keys[1])
+        for number in 2...200 as ClosedRange<UInt64> {
+            try net.join(number, key: UInt8(number))
+            net.send("hello", from: number, to: own)
+        }
+        try net.settle()
+        for number in 2...200 as ClosedRange<UInt64> { net.relay.disconnect(number) }
+        var out = ByteBuffer()
+        net.relay.write(into: &out, for: 1)
+        #expect(try frames(out).count == 108 && out.readableBytes >= DERPLimits.controlBytes)
+    }
+
     @Test func keepAlivesLimitsAndWhatEndsAClient() throws {
         var net = try Net(rateLimit: .init(bytesPerSecond: 10, burst: 3_000))
         try net.join(1, key: 1)
