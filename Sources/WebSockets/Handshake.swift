@@ -43,7 +43,8 @@ public struct WebSocketClientHandshake: Sendable {
             "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key,
         ]
         if let subprotocol { fields.add(name: "Sec-WebSocket-Protocol", value: subprotocol) }
-        for (name, value) in headers where !fields.contains(name: name) { fields.add(name: name, value: value) }
+        let own = fields
+        for (name, value) in headers where !own.contains(name: name) { fields.add(name: name, value: value) }
         return HTTPRequestHead(version: .http1_1, method: .GET, uri: uri, headers: fields)
     }
 

@@ -66,6 +66,12 @@ import Testing
         }
     }
 
+    @Test func headersOfOneNameAreAllSent() {
+        let headers: HTTPHeaders = ["X-Proxy": "a", "x-proxy": "b", "HOST": "other"]
+        let request = WebSocketClientHandshake().request(host: "h", uri: "/", headers: headers)
+        #expect(request.headers["X-Proxy"] == ["a", "b"] && request.headers["Host"] == ["h"])
+    }
+
     @Test func aServerTakesOnlyAWholeRequest() throws {
         let request = WebSocketClientHandshake().request(host: "h", uri: "/x", headers: ["Upgrade": "no"])
         let response = try WebSocketServerHandshake.response(to: request)
