@@ -36,6 +36,7 @@ final class KernelPeer {
 
     /// Runs on a thread that is alone in a new network.
     static func onOwnThread(seed: String = "", _ body: @escaping @Sendable (KernelPeer) throws -> Void) throws {
+        // Written before the semaphore is signalled, read behind the wait for it.
         nonisolated(unsafe) var result: Result<Void, any Error> = .success(())
         let done = DispatchSemaphore(value: 0)
         Thread {

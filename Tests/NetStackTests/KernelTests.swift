@@ -57,7 +57,7 @@ struct KernelTests {
             let (id, kernel) = try peer.connection(weConnect: weConnect)
             let (ours, theirs) = (OurEnd(peer, id), KernelEnd(kernel))
             let count = 1 << 20
-            for end in [ours, theirs] as [any TestEnd] {
+            for end in [ours, theirs] as [TestEnd] {
                 end.write(count)
                 end.finish()
             }
@@ -148,7 +148,7 @@ struct KernelTests {
     }
 
     private static func run(
-        _ script: [Action], _ a: any TestEnd, _ b: any TestEnd, before: (Action) -> Void,
+        _ script: [Action], _ a: TestEnd, _ b: TestEnd, before: (Action) -> Void,
         settle: (Action, _ written: [Int], () -> Views) throws -> Views
     ) throws -> [Views] {
         let ends = [a, b]
@@ -193,43 +193,76 @@ struct EndView: Equatable, CustomStringConvertible {
 }
 
 /// One side of a connection, with an application that sends a pattern and reads all unless it holds.
-protocol TestEnd: AnyObject {
-    var isHolding: Bool { get set }
-    var isGone: Bool { get }
-    var isCorrupt: Bool { get }
+class TestEnd {
+    var isHolding = false
+    fileprivate(set) var isGone = false
+    fileprivate(set) var isCorrupt = false
+    fileprivate var seen = EndView()
+    private var (toSend, sent, finishes) = (0, 0, false)
+
     /// Reads and writes what can be, and says what there is.
-    var view: EndView { get }
-    func write(_ count: Int)
-    func finish()
-    func close()
-    func abort()
+    var view: EndView {
+        send()
+        look()
+        return seen
+    }
+
+    func write(_ count: Int) {
+        toSend += count
+        send()
+    }
+
+    func finish() {
+        finishes = true
+        send()
+    }
+
+    private func send() {
+        while sent < toSend {
+            let count = put(patternBytes(sent, min(toSend - sent, 65_536), salt: 1))
+            guard count > 0 else { break }
+            sent += count
+        }
+        if finishes, sent == toSend {
+            finishes = false
+            endOutput()
+        }
+    }
+
+    fileprivate func take(_ bytes: some Sequence<UInt8>) {
+        for byte in bytes {
+            if byte != pattern(seen.received, salt: 1) { isCorrupt = true }
+            seen.received += 1
+        }
+    }
+
+    // What the two kinds do each in their way.
+    fileprivate func look() {}
+    /// Returns how many bytes were taken; none when there is no room, or nobody to take them.
+    fileprivate func put(_ bytes: [UInt8]) -> Int { 0 }
+    fileprivate func endOutput() {}
+    func close() {}
+    func abort() {}
 }
 
 /// A socket of the kernel.
 private final class KernelEnd: TestEnd {
-    var isHolding = false
-    private(set) var isGone = false
-    private(set) var isCorrupt = false
     private let socket: CInt
-    private var seen = EndView()
     private var hasFailed = false
-    private var (toSend, sent, finishes) = (0, 0, false)
     private var area = [UInt8](repeating: 0, count: 65_536)
 
     init(_ socket: CInt) { self.socket = socket }
 
     deinit { if !isGone { Glibc.close(socket) } }
 
-    var view: EndView {
-        send()
+    override func look() {
         while !isHolding {
             let count = recv(socket, &area, area.count, CInt(MSG_DONTWAIT))
             if count < 0, errno != EAGAIN { hasFailed = true }
             // Behind an error it says that there is an end, too.
             if count == 0, !hasFailed { seen.hasEnded = true }
             guard count > 0 else { break }
-            isCorrupt = isCorrupt || area[..<count].enumerated().contains { $1 != pattern(seen.received + $0, salt: 1) }
-            seen.received += count
+            take(area[..<count])
         }
         var unread: CInt = 0
         _ = ioctl(socket, UInt(FIONREAD), &unread)
@@ -239,39 +272,20 @@ private final class KernelEnd: TestEnd {
         getsockopt(socket, CInt(IPPROTO_TCP), TCP_INFO, &info, &length)
         // TCP_CLOSE: a connection in TIME_WAIT is no longer this socket's.
         seen.isOver = info.tcpi_state == 7
-        return seen
     }
 
-    private func send() {
-        while sent < toSend {
-            let bytes = patternBytes(sent, min(toSend - sent, 65_536), salt: 1)
-            let count = Glibc.send(
-                socket, bytes, bytes.count, CInt(MSG_NOSIGNAL | MSG_DONTWAIT))
-            guard count > 0 else { break }
-            sent += count
-        }
-        if finishes, sent == toSend {
-            finishes = false
-            shutdown(socket, CInt(SHUT_WR))
-        }
+    override func put(_ bytes: [UInt8]) -> Int {
+        send(socket, bytes, bytes.count, CInt(MSG_NOSIGNAL | MSG_DONTWAIT))
     }
 
-    func write(_ count: Int) {
-        toSend += count
-        send()
-    }
+    override func endOutput() { shutdown(socket, CInt(SHUT_WR)) }
 
-    func finish() {
-        finishes = true
-        send()
-    }
-
-    func close() {
+    override func close() {
         isGone = true
         Glibc.close(socket)
     }
 
-    func abort() {
+    override func abort() {
         var lingering = linger(l_onoff: 1, l_linger: 0)
         setsockopt(socket, SOL_SOCKET, SO_LINGER, &lingering, socklen_t(MemoryLayout<linger>.size))
         close()
@@ -280,22 +294,14 @@ private final class KernelEnd: TestEnd {
 
 /// A connection of our stack, closed as the tunnel closes its.
 private final class OurEnd: TestEnd {
-    var isHolding = false
-    private(set) var isGone = false
-    private(set) var isCorrupt = false
     private let peer: KernelPeer
     private let id: ConnectionID
-    private var seen = EndView()
-    private var (toSend, sent, finishes) = (0, 0, false)
 
     init(_ peer: KernelPeer, _ id: ConnectionID) { (self.peer, self.id) = (peer, id) }
 
-    var view: EndView {
-        send()
+    override func look() {
         while !isHolding, let bytes = peer.stack.read(id, now: peer.now), bytes.readableBytes > 0 {
-            let isRight = bytes.readableBytesView.enumerated().allSatisfy { $1 == pattern(seen.received + $0, salt: 1) }
-            isCorrupt = isCorrupt || !isRight
-            seen.received += bytes.readableBytes
+            take(bytes.readableBytesView)
         }
         seen.unread = peer.stack.readableBytes(id)
         for event in peer.events[id] ?? [] {
@@ -305,33 +311,16 @@ private final class OurEnd: TestEnd {
             default: break
             }
         }
-        return seen
     }
 
-    private func send() {
-        while sent < toSend {
-            var buffer = ByteBuffer(bytes: patternBytes(sent, min(toSend - sent, 65_536), salt: 1))
-            let count = peer.stack.write(id, &buffer, now: peer.now)
-            guard count > 0 else { break }
-            sent += count
-        }
-        if finishes, sent == toSend {
-            finishes = false
-            peer.stack.finish(id, now: peer.now)
-        }
+    override func put(_ bytes: [UInt8]) -> Int {
+        var buffer = ByteBuffer(bytes: bytes)
+        return peer.stack.write(id, &buffer, now: peer.now)
     }
 
-    func write(_ count: Int) {
-        toSend += count
-        send()
-    }
+    override func endOutput() { peer.stack.finish(id, now: peer.now) }
 
-    func finish() {
-        finishes = true
-        send()
-    }
-
-    func close() {
+    override func close() {
         isGone = true
         if peer.stack.readableBytes(id) > 0 {
             peer.stack.abort(id, now: peer.now)
@@ -341,7 +330,7 @@ private final class OurEnd: TestEnd {
         }
     }
 
-    func abort() {
+    override func abort() {
         isGone = true
         peer.stack.abort(id, now: peer.now)
     }
