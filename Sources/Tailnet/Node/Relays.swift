@@ -302,15 +302,23 @@ final class Relays {
         for region in round.regions {
             guard let relay = map.regions[region]?.relay else { continue }
             Task(executorPreference: executor) {
-                let latency = try? await transport.latency(relay, on: loop, within: DERPLimits.measureFor)
-                loop.execute { relays.value.measured(region, latency, round.number) }
+                let result: Result<Duration, any Error>
+                do {
+                    result = .success(try await transport.latency(relay, on: loop, within: DERPLimits.measureFor))
+                } catch {
+                    result = .failure(error)
+                }
+                loop.execute { relays.value.measured(region, result, round.number) }
             }
         }
     }
 
-    private func measured(_ region: Int, _ latency: Duration?, _ round: UInt64) {
+    private func measured(_ region: Int, _ result: Result<Duration, any Error>, _ round: UInt64) {
         let now = clock()
-        chooser.measured(region, latency, round: round, now: now)
+        if case .failure(let error) = result {
+            logger.debug("a relay's latency is not known", metadata: ["region": "\(region)", "error": "\(error)"])
+        }
+        chooser.measured(region, try? result.get(), round: round, now: now)
         work(now)
         handlers?.changed()
     }
