@@ -66,6 +66,14 @@ import Testing
             for screen in [direct, through] { try screen.resize(columns: 80, rows: 24) }
             // What is typed while the size changes may scroll one of them otherwise, for good.
             try await same("when small again", "hello")
+            // The screen is cut to a size before the editor knows it; one that learns of two sizes at once scrolls otherwise.
+            for screen in [direct, through] {
+                try await eventually("the editor knows its size", within: .seconds(30)) {
+                    try screen.type(":echo &lines &columns", "Enter")
+                    return try screen.text.contains("\n24 80")
+                }
+                try screen.type("zz")
+            }
             for screen in [direct, through] { try screen.type(":set number", "Enter") }
             try await same("with numbers", " 50 ")
             for screen in [direct, through] { try screen.type(":q!", "Enter") }
