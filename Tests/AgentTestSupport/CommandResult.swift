@@ -12,21 +12,13 @@ public struct CommandResult: Sendable {
     public static func of(_ arguments: [String], environment: [String: String] = [:]) throws -> CommandResult {
         let directory = try TemporaryDirectory()
         let files = ["\(directory.path)/out", "\(directory.path)/err"]
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
-        for (index, file) in files.enumerated() {
-            posix_spawn_file_actions_addopen(&actions, CInt(1 + index), file, O_WRONLY | O_CREAT, 0o600)
-        }
-        closeInChild(&actions, from: 3)
-        let variables = ProcessInfo.processInfo.environment.merging(environment) { _, new in new }
-        var argv: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
-        var envp: [UnsafeMutablePointer<CChar>?] = variables.map { strdup("\($0.key)=\($0.value)") } + [nil]
-        defer { for pointer in argv + envp { free(pointer) } }
-        var pid = pid_t()
-        let rc = posix_spawnp(&pid, arguments[0], &actions, nil, &argv, &envp)
-        guard rc == 0 else { throw RawConnection.Failure(description: "\(arguments[0]): errno \(rc)") }
+        let open =
+            [Glibc.open("/dev/null", O_RDONLY | O_CLOEXEC)]
+            + files.map { Glibc.open($0, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600) }
+        defer { for descriptor in open { close(descriptor) } }
+        let pid = try DaemonProcess.spawn(
+            arguments, ProcessInfo.processInfo.environment.merging(environment) { _, new in new }, input: open[0],
+            output: open[1], errors: open[2])
         var status: Int32 = 0
         while waitpid(pid, &status, 0) < 0 && errno == EINTR {}
         let signal = status & 0x7f

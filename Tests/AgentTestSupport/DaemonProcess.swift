@@ -223,10 +223,10 @@ public final class DaemonProcess: Sendable {
         return line.flatMap { Double($0.dropFirst(series.count + 1)) }
     }
 
-    /// Starts a program; the pid. Its output goes where ours goes, unless it is given descriptors for it.
+    /// Starts a program; the pid. Its input and output are ours, unless it is given descriptors for them.
     public static func spawn(
-        _ arguments: [String], _ environment: [String: String], descriptors: [CInt] = [], output: CInt = 1,
-        errors: CInt = 2
+        _ arguments: [String], _ environment: [String: String], descriptors: [CInt] = [], input: CInt = 0,
+        output: CInt = 1, errors: CInt = 2
     ) throws -> pid_t {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
@@ -234,7 +234,7 @@ public final class DaemonProcess: Sendable {
         for (index, descriptor) in descriptors.enumerated() {
             posix_spawn_file_actions_adddup2(&actions, descriptor, CInt(3 + index))
         }
-        for (descriptor, standard) in [(output, CInt(1)), (errors, 2)] where descriptor != standard {
+        for (descriptor, standard) in [(input, CInt(0)), (output, 1), (errors, 2)] where descriptor != standard {
             posix_spawn_file_actions_adddup2(&actions, descriptor, standard)
         }
         closeInChild(&actions, from: CInt(3 + descriptors.count))
