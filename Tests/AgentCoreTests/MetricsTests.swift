@@ -47,6 +47,11 @@ import Testing
         counter.increment(by: 3)
         counter.increment(by: -5)
         #expect(counter.current == 3)
+        // Amounts come from outside, too: boundary names how many logs it dropped.
+        for _ in 0..<3 { counter.increment(by: .max - 1) }
+        #expect(counter.current == .max)
+        counter.increment()
+        #expect(counter.current == .max)
     }
 
     @Test func swiftMetricsArriveInTheSameRegistry() {

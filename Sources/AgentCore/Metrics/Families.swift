@@ -1,12 +1,20 @@
 import Synchronization
 
-/// One rising value.
+/// One value that only rises.
 public final class CounterSeries: Sendable {
     private let value = Atomic<Int>(0)
 
-    /// Adds to the value; a negative amount is ignored.
+    /// Adds to the value, which stays at the greatest `Int` once it is there; a negative amount is ignored.
     public func increment(by amount: Int = 1) {
-        if amount > 0 { value.wrappingAdd(amount, ordering: .relaxed) }
+        guard amount > 0 else { return }
+        var old = value.load(ordering: .relaxed)
+        while true {
+            let (sum, isOver) = old.addingReportingOverflow(amount)
+            let (isDone, now) = value.weakCompareExchange(
+                expected: old, desired: isOver ? .max : sum, ordering: .relaxed)
+            if isDone { return }
+            old = now
+        }
     }
 
     public var current: Int { value.load(ordering: .relaxed) }
