@@ -8,7 +8,9 @@ package struct DERPMap: Hashable, Sendable {
         package var hostName = ""
         /// The name that the certificate must have instead of the host's; empty for none.
         package var certName = ""
+        /// To dial instead of looking ``hostName`` up; empty for none, ``noFamily`` where the relay has no IPv4.
         package var ipv4 = ""
+        /// The same of IPv6.
         package var ipv6 = ""
         /// 0 means 3478, -1 that there is no STUN server.
         package var stunPort = 0
@@ -23,6 +25,16 @@ package struct DERPMap: Hashable, Sendable {
         package var canPort80 = false
 
         package init() {}
+
+        /// What stands for an address of a family that the node does not have.
+        package static let noFamily = "none"
+
+        /// The addresses to dial, IPv4 first; nil when one of them is not an address.
+        var addresses: [IPAddress]? {
+            let texts = [ipv4, ipv6].filter { !$0.isEmpty && $0 != Self.noFamily }
+            let addresses = texts.compactMap { IPAddress($0) }
+            return addresses.count == texts.count ? addresses : nil
+        }
     }
 
     package struct Region: Hashable, Sendable {
@@ -146,6 +158,8 @@ package struct RelayURL: Hashable, Sendable, CustomStringConvertible {
     package var isPlain: Bool
     /// To connect to, and the host in the request; without the brackets of an IPv6 address.
     package var host: String
+    /// To connect to, one after the other, where ``host`` cannot be reached: of the other family, then the name.
+    package var alternatives: [String] = []
     /// As the URL shows it; nil for the scheme's.
     package var shownPort: UInt16?
     /// The name in the TLS handshake.
@@ -169,11 +183,13 @@ package struct RelayURL: Hashable, Sendable, CustomStringConvertible {
 extension DERPMap.Node {
     /// nil for a node that is no relay, or whose address cannot be used.
     package var relay: RelayURL? {
-        let host = ipv4.isEmpty ? hostName : ipv4
-        guard !stunOnly, isHost(host), (0...65_535).contains(derpPort) else { return nil }
+        guard !stunOnly, let addresses, (0...65_535).contains(derpPort) else { return nil }
+        var hosts = addresses.map(\.description)
+        if isHost(hostName), !hosts.contains(hostName) { hosts.append(hostName) }
+        guard let host = hosts.first else { return nil }
         let usual = forceHTTP ? 80 : 443
         return RelayURL(
-            isPlain: forceHTTP, host: host,
+            isPlain: forceHTTP, host: host, alternatives: Array(hosts.dropFirst()),
             shownPort: derpPort == 0 || derpPort == usual ? nil : UInt16(clamping: derpPort),
             serverName: hostName, certificateName: certName.isEmpty ? hostName : certName)
     }

@@ -96,6 +96,28 @@ import Testing
         }
     }
 
+    @Test func familiesOfANode() {
+        func hosts(_ ipv4: String, _ ipv6: String, name: String = "relay.example") -> [String]? {
+            var node = DERPMap.Node()
+            (node.hostName, node.ipv4, node.ipv6) = (name, ipv4, ipv6)
+            return node.relay.map { [$0.host] + $0.alternatives }
+        }
+        #expect(hosts("", "") == ["relay.example"])
+        #expect(hosts("192.0.2.1", "") == ["192.0.2.1", "relay.example"])
+        #expect(hosts("", "2001:db8::1") == ["2001:db8::1", "relay.example"])
+        #expect(hosts("192.0.2.1", "2001:db8::1") == ["192.0.2.1", "2001:db8::1", "relay.example"])
+        #expect(hosts("none", "2001:db8::1") == ["2001:db8::1", "relay.example"])
+        #expect(hosts("192.0.2.1", "none", name: "") == ["192.0.2.1"])
+        #expect(hosts("none", "none") == ["relay.example"])
+        #expect(hosts("none", "none", name: "") == nil)
+        #expect(hosts("none", "::1", name: "::1") == ["::1"])
+        #expect(hosts("x", "") == nil && hosts("", "x") == nil)
+        var node = DERPMap.Node()
+        (node.hostName, node.ipv4, node.ipv6, node.derpPort) = ("relay.example", "none", "2001:db8::1", 8443)
+        #expect(
+            node.relay?.description == "https://[2001:db8::1]:8443/derp" && node.relay?.serverName == "relay.example")
+    }
+
     @Test func controlPlaneURLs() {
         for bad in [
             "", "dev.example.org", "ftp://x", "http:x", "http://", "http://x:99999", "http://x:0", "http://[::1",

@@ -11,6 +11,8 @@ struct Connector: Sendable {
     /// Where a connection leads.
     struct Target: Sendable {
         var server: ServerAddress
+        /// Hosts to connect to, one after the other, where the server's cannot be reached; a proxy gets the server's.
+        var alternatives: [String] = []
         var proxy: ServerAddress?
         var names: TLSNames
     }
@@ -82,7 +84,9 @@ struct Connector: Sendable {
                 }
             }
         let outcome = group.any().makePromise(of: Outcome.self)
-        bootstrap.connect(host: first.host, port: first.port).whenComplete { result in
+        let hosts = [first.host] + (target.proxy == nil ? target.alternatives : [])
+        Self.connect(bootstrap, hosts[...], port: first.port, before: request.deadline, on: group.any())
+            .whenComplete { result in
             switch result {
             case .failure(let error):
                 // At the deadline whichever comes first, the channel's own limit or the request's, closes it.
@@ -109,6 +113,22 @@ struct Connector: Sendable {
         } onCancel: {
             outcome.fail(CancellationError())
             attempts.abandon()
+        }
+    }
+
+    /// Connects to the first host that answers.
+    private static func connect(
+        _ bootstrap: ClientBootstrap, _ hosts: ArraySlice<String>, port: Int, before deadline: NIODeadline,
+        on loop: any EventLoop
+    ) -> EventLoopFuture<any Channel> {
+        guard let host = hosts.first else { return loop.makeFailedFuture(ChannelError.operationUnsupported) }
+        let connected = bootstrap.connect(host: host, port: port)
+        guard hosts.count > 1 else { return connected }
+        return connected.flatMapError { error in
+            // The first error is about the address that the map prefers.
+            guard NIODeadline.now() < deadline else { return loop.makeFailedFuture(error) }
+            return connect(bootstrap, hosts.dropFirst(), port: port, before: deadline, on: loop)
+                .flatMapErrorThrowing { _ in throw error }
         }
     }
 

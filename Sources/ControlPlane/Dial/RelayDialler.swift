@@ -64,7 +64,9 @@ package struct RelayDialler: RelayTransport {
         do {
             let time = TimeAmount(limit)
             let deadline = NIODeadline.now() + time
-            let target = Connector.Target(server: server, proxy: proxies.proxy(for: server), names: TLSNames(relay))
+            let target = Connector.Target(
+                server: server, alternatives: relay.alternatives, proxy: proxies.proxy(for: server),
+                names: TLSNames(relay))
             let late = ControlPlaneError(.timeout, "the header command and the CA file took longer than \(limit)")
             let (fields, tls) = try await withTimeLimit(limit, clock, late) {
                 (try await requestFields(for: server), try await connector.tlsContext(for: target))

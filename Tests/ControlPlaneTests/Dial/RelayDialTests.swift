@@ -65,6 +65,28 @@ import WebSockets
         try await ends.closed()
     }
 
+    /// A network with IPv6 alone, and a map whose first address leads nowhere.
+    @Test func theOtherFamilyIsDialled() async throws {
+        let head = try #require(try RecordedRelays.exchange("upgrade").events[1].http)
+        let server = try await StandIn(host: "::1") { request, connection in
+            if request.uri == RelayURL.path { connection.upgradeToDERP(head) } else { connection.answer(200, "") }
+        }
+        let dialler = try RelayTest.dialler()
+        for (ipv4, ipv6, name) in [
+            ("none", "::1", "relay.example"), ("", "", "::1"), ("none", "none", "::1"),
+            // Nothing listens there.
+            ("127.0.0.1", "::1", "relay.example"), ("127.0.0.1", "none", "::1"),
+        ] {
+            let relay = try RelayTest.relay(server) { ($0.ipv4, $0.ipv6, $0.hostName) = (ipv4, ipv6, name) }
+            try await RelayTest.echo(dialler, relay)
+            _ = try await dialler.latency(relay, on: RelayTest.loop, within: .seconds(30))
+        }
+        // Where none can be reached, the first one's reason is given.
+        await server.stop()
+        let relay = try RelayTest.relay(server) { ($0.ipv4, $0.ipv6) = ("127.0.0.1", "::1") }
+        #expect(try await RelayTest.error(dialler, relay).description.contains("127.0.0.1"))
+    }
+
     @Test func onlyA4xxAsksForAWebSocket() async throws {
         for (status, refuses) in [
             (400, true), (401, true), (404, true), (499, true), (200, false), (302, false), (500, false), (503, false),
