@@ -1,4 +1,5 @@
 import AgentProto
+import AgentTestSupport
 import Foundation
 import Testing
 
@@ -134,13 +135,118 @@ import Testing
             coordinator.allPeers.first { $0.id == CoordinatorWorld.id(2) }?.addresses.map { "\($0)" } == [
                 "fd7a:115c:a1e0::2"
             ])
-        // Also a key.
+        // Also a key, while it comes without an address of its peer.
         coordinator.receive(CoordinatorWorld.update(3, key: 1), now: .zero)
-        #expect(coordinator.peerCount == 2)
+        #expect(coordinator.peerCount == 2 && coordinator.counters.refusedPeers == 2)
         // It is free again once the first has gone.
         coordinator.receive(CoordinatorWorld.update(1, kind: .disconnected), now: .zero)
         coordinator.receive(CoordinatorWorld.update(4, address: "fd7a:115c:a1e0::1/128"), now: .zero)
         #expect(coordinator.peerCount == 2)
+    }
+
+    private static let first = "fd7a:115c:a1e0::1/128"
+
+    /// A workspace proxy: a new id at each connection to the control plane, the same key and address.
+    @Test func theSamePeerUnderANewIDGoesOn() throws {
+        for isLost in [true, false] {
+            var coordinator = try CoordinatorWorld.ready()
+            coordinator.receive(CoordinatorWorld.update(1), now: .zero)
+            if isLost { coordinator.receive(CoordinatorWorld.update(1, kind: .lost), now: .seconds(1)) }
+            _ = CoordinatorWorld.actions(&coordinator)
+            coordinator.receive(CoordinatorWorld.update(2, key: 1, address: Self.first), now: .seconds(2))
+            let actions = CoordinatorWorld.actions(&coordinator)
+            guard actions.count == 2, case .change(let peer) = actions[0] else {
+                Issue.record("\(actions)")
+                return
+            }
+            #expect(peer.id == CoordinatorWorld.id(2) && peer.key.bytes.first == 1, "its session and connections stay")
+            #expect(CoordinatorWorld.readyIDs(actions[1]) == [CoordinatorWorld.id(2)])
+            // What is said of the old id changes nothing.
+            coordinator.receive(CoordinatorWorld.update(1, kind: .disconnected), now: .seconds(3))
+            coordinator.receive(CoordinatorWorld.update(1, kind: .lost), now: .seconds(3))
+            #expect(CoordinatorWorld.actions(&coordinator).isEmpty && coordinator.nextDeadline == nil)
+            // Later updates are heard.
+            coordinator.receive(
+                CoordinatorWorld.update(2, key: 1, address: Self.first) { $0.preferredDerp = 7 }, now: .seconds(4))
+            guard case .change(let later)? = CoordinatorWorld.actions(&coordinator).first else {
+                Issue.record("no change")
+                return
+            }
+            #expect(later.home == 7 && coordinator.peerCount == 1 && coordinator.counters.refusedPeers == 0)
+        }
+    }
+
+    @Test func theAddressOfALostPeerIsFree() throws {
+        var coordinator = try CoordinatorWorld.ready()
+        coordinator.receive(CoordinatorWorld.update(1), now: .zero)
+        _ = CoordinatorWorld.actions(&coordinator)
+        coordinator.receive(CoordinatorWorld.update(2, address: Self.first), now: .zero)
+        #expect(coordinator.counters.refusedPeers == 1, "a live peer keeps it")
+        _ = CoordinatorWorld.actions(&coordinator)
+        coordinator.receive(CoordinatorWorld.update(1, kind: .lost), now: .seconds(1))
+        coordinator.receive(CoordinatorWorld.update(2, address: Self.first), now: .seconds(2))
+        let actions = CoordinatorWorld.actions(&coordinator)
+        guard actions.count == 3, case .remove(let old) = actions[0], case .add(let new) = actions[1] else {
+            Issue.record("\(actions)")
+            return
+        }
+        #expect(old.id == CoordinatorWorld.id(1) && new.id == CoordinatorWorld.id(2) && new.addresses == old.addresses)
+        #expect(coordinator.peerCount == 1 && coordinator.nextDeadline == nil)
+        coordinator.receive(CoordinatorWorld.update(1, kind: .disconnected), now: .seconds(3))
+        #expect(CoordinatorWorld.actions(&coordinator).isEmpty && coordinator.peerCount == 1)
+    }
+
+    @Test func aLostPeersKeyComesWithAnotherAddress() throws {
+        var coordinator = try CoordinatorWorld.ready()
+        coordinator.receive(CoordinatorWorld.update(1), now: .zero)
+        coordinator.closed(now: .seconds(1))
+        coordinator.opened(now: .seconds(2))
+        _ = CoordinatorWorld.actions(&coordinator)
+        coordinator.receive(CoordinatorWorld.update(2, key: 1), now: .seconds(3))
+        guard case .change(let peer)? = CoordinatorWorld.actions(&coordinator).first else {
+            Issue.record("no change")
+            return
+        }
+        #expect(peer.addresses.map { "\($0)" } == ["fd7a:115c:a1e0::2"] && coordinator.peerCount == 1)
+        // The first address is free.
+        coordinator.receive(CoordinatorWorld.update(3, address: Self.first), now: .seconds(4))
+        #expect(coordinator.peerCount == 2)
+    }
+
+    /// Whatever comes in whatever order: no two peers share a key or an address, and each address has its holder.
+    @Test func keysAndAddressesStayDistinct() throws {
+        var random = SeededGenerator("keysAndAddressesStayDistinct")
+        for _ in 0..<200 {
+            var coordinator = try CoordinatorWorld.ready()
+            var driver: [[UInt8]: TailnetPeer] = [:]
+            for second in 0..<60 {
+                let (id, key, address) = (
+                    UInt8.random(in: 1...4, using: &random), UInt8.random(in: 1...4, using: &random),
+                    UInt8.random(in: 1...4, using: &random)
+                )
+                let kinds: [Coder_Tailnet_V2_CoordinateResponse.PeerUpdate.Kind] = [
+                    .node, .node, .node, .lost, .disconnected,
+                ]
+                let update = CoordinatorWorld.update(
+                    id, kind: kinds.randomElement(using: &random) ?? .node, key: key,
+                    address: "fd7a:115c:a1e0::\(address)/128")
+                coordinator.receive(update, now: .seconds(second))
+                for action in CoordinatorWorld.actions(&coordinator) {
+                    switch action {
+                    case .add(let peer):
+                        #expect(driver.updateValue(peer, forKey: peer.key.bytes) == nil, "seed \(random.seed)")
+                    case .change(let peer):
+                        #expect(driver.updateValue(peer, forKey: peer.key.bytes) != nil, "seed \(random.seed)")
+                    case .remove(let peer):
+                        #expect(driver.removeValue(forKey: peer.key.bytes) != nil, "seed \(random.seed)")
+                    case .send, .log: break
+                    }
+                    let addresses = driver.values.flatMap(\.addresses)
+                    #expect(Set(addresses).count == addresses.count, "seed \(random.seed)")
+                }
+                #expect(Set(driver.values) == Set(coordinator.allPeers), "seed \(random.seed)")
+            }
+        }
     }
 
     @Test func peersAreBounded() throws {

@@ -124,11 +124,9 @@ package struct Coordinator: Sendable {
     private mutating func take(_ id: TailnetPeer.ID, _ node: Coder_Tailnet_V2_Node) {
         do throws(TailnetPeer.Refusal) {
             var peer = try TailnetPeer(id: id, node, own: own.addresses.all)
+            try takeOver(peer)
             guard peers[id] != nil || peers.count < Self.mostPeers else {
                 throw TailnetPeer.Refusal(description: "there are \(Self.mostPeers) peers")
-            }
-            guard !peers.contains(where: { $0.key != id && $0.value.peer.key == peer.key }) else {
-                throw TailnetPeer.Refusal(description: "another peer has its key")
             }
             let wanted = peer.addresses.count
             peer.addresses.removeAll { holders[$0] ?? id != id }
@@ -150,6 +148,26 @@ package struct Coordinator: Sendable {
             if told.count >= Self.mostPeers { told = [] }
             guard told.insert(Array(id.prefix(16))).inserted else { return }
             actions.append(.log("the peer \(TailnetPeer.text(id)) is refused: \(error)", isWarning: true))
+        }
+    }
+
+    /// Makes room for a client that comes again under another id, as a workspace proxy does at each connection to the
+    /// control plane (docs/contracts/tailnet.md#who-is-who). With its key and an address it is the same peer, and its
+    /// connections go on; the address of a peer that is lost is free for another key. A live peer keeps what it has.
+    private mutating func takeOver(_ peer: TailnetPeer) throws(TailnetPeer.Refusal) {
+        if let (old, entry) = peers.first(where: { $0.key != peer.id && $0.value.peer.key == peer.key }) {
+            guard entry.lostAt != nil || !Set(entry.peer.addresses).isDisjoint(with: peer.addresses) else {
+                throw TailnetPeer.Refusal(description: "another peer has its key")
+            }
+            // What the old id is said to be from now on changes nothing.
+            unready.removeAll { $0 == old }
+            for address in entry.peer.addresses { holders[address] = peer.id }
+            if let current = peers[peer.id]?.peer, current.key != peer.key { remove(peer.id) }
+            peers[old] = nil
+            peers[peer.id] = entry
+        }
+        for holder in Set(peer.addresses.compactMap { holders[$0] }) where holder != peer.id {
+            if peers[holder]?.lostAt != nil { remove(holder) }
         }
     }
 
