@@ -116,8 +116,12 @@ package struct IPPrefix: Hashable, Sendable, CustomStringConvertible {
 package struct Endpoint: Hashable, Sendable, CustomStringConvertible {
     package var address: IPAddress
     package var port: UInt16
+    /// The number of the interface, for a link-local IPv6 address (RFC 4007); 0 for none.
+    package var scope: UInt32
 
-    package init(_ address: IPAddress, _ port: UInt16) { (self.address, self.port) = (address, port) }
+    package init(_ address: IPAddress, _ port: UInt16, scope: UInt32 = 0) {
+        (self.address, self.port, self.scope) = (address, port, scope)
+    }
 
     /// `1.2.3.4:80` or `[::1]:80`.
     package init?(_ text: String) {
@@ -139,5 +143,8 @@ package struct Endpoint: Hashable, Sendable, CustomStringConvertible {
         self.init(address, port)
     }
 
-    package var description: String { address.v4 == nil ? "[\(address)]:\(port)" : "\(address):\(port)" }
+    package var description: String {
+        if address.v4 != nil { return "\(address):\(port)" }
+        return scope == 0 ? "[\(address)]:\(port)" : "[\(address)%\(scope)]:\(port)"
+    }
 }

@@ -15,6 +15,7 @@ extension SocketAddress {
             var address = sockaddr_in6()
             address.sin6_family = sa_family_t(AF_INET6)
             address.sin6_port = endpoint.port.bigEndian
+            address.sin6_scope_id = endpoint.scope
             let (high, low) = (endpoint.address.high.bigEndian, endpoint.address.low.bigEndian)
             withUnsafeMutableBytes(of: &address.sin6_addr) { bytes in
                 bytes.storeBytes(of: high, as: UInt64.self)
@@ -34,9 +35,10 @@ extension SocketAddress {
             let (high, low) = withUnsafeBytes(of: v6.address.sin6_addr) { bytes in
                 (bytes.loadUnaligned(as: UInt64.self), bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
             }
+            let address = IPAddress(high: UInt64(bigEndian: high), low: UInt64(bigEndian: low))
             return Endpoint(
-                IPAddress(high: UInt64(bigEndian: high), low: UInt64(bigEndian: low)),
-                UInt16(bigEndian: v6.address.sin6_port))
+                address, UInt16(bigEndian: v6.address.sin6_port),
+                scope: address.isLinkLocal ? v6.address.sin6_scope_id : 0)
         case .unixDomainSocket: return nil
         }
     }

@@ -73,7 +73,7 @@ package struct WireGuardConfiguration: Sendable {
                 line: number, text: "[Interface] has no IPv6 Address; add one, as Address = fd00::2/128")
         }
         (self.key, port, addresses, peers, warnings) =
-            (key, parser.port, parser.addresses, parser.peers, parser.warnings)
+            (key, parser.port, parser.addresses, parser.result, parser.warnings)
         if peers.isEmpty { warnings.append("there is no [Peer]: no client can connect") }
     }
 }
@@ -91,6 +91,9 @@ extension WireGuardConfiguration {
         private var section = Section.none
         private var hasInterface = false
         private var peer: PartialPeer?
+        /// Where a key's peer is in ``peers``, and which key a prefix belongs to.
+        private var places: [PublicKey: Int] = [:]
+        private var owners: [IPPrefix: PublicKey] = [:]
 
         private struct PartialPeer {
             var line: Int
@@ -98,6 +101,7 @@ extension WireGuardConfiguration {
             var preshared: SecretBytes?
             var allowed: [IPPrefix] = []
             var target: Target?
+            /// Zero turns an earlier section's off.
             var keepAlive: Duration?
         }
 
@@ -137,10 +141,36 @@ extension WireGuardConfiguration {
             if peer.allowed.isEmpty {
                 warnings.append("the peer of line \(peer.line) has no IPv6 prefix in AllowedIPs: it can send nothing")
             }
-            peers.append(
-                Peer(
-                    key: key, preshared: peer.preshared, allowed: peer.allowed, target: peer.target,
-                    keepAlive: peer.keepAlive))
+            // As `wg setconf` applies a file: a prefix belongs to the last peer that names it, and a later section with
+            // the same key replaces the prefixes and whatever else it names.
+            for prefix in peer.allowed {
+                if let owner = owners.updateValue(key, forKey: prefix), owner != key {
+                    warnings.append(
+                        "\(prefix) belongs to the peer of line \(peer.line) now, no longer to an earlier one")
+                }
+            }
+            guard let index = places[key] else {
+                places[key] = peers.count
+                return peers.append(
+                    Peer(
+                        key: key, preshared: peer.preshared, allowed: peer.allowed, target: peer.target,
+                        keepAlive: peer.keepAlive))
+            }
+            warnings.append("the peer of line \(peer.line) has the key of an earlier one, whose AllowedIPs it replaces")
+            peers[index].allowed = peer.allowed
+            if let preshared = peer.preshared { peers[index].preshared = preshared }
+            if let target = peer.target { peers[index].target = target }
+            if let keepAlive = peer.keepAlive { peers[index].keepAlive = keepAlive }
+        }
+
+        /// The peers, each with the prefixes that no later one names.
+        var result: [Peer] {
+            peers.map { peer in
+                var peer = peer
+                peer.allowed.removeAll { owners[$0] != peer.key }
+                if peer.keepAlive == .zero { peer.keepAlive = nil }
+                return peer
+            }
         }
 
         private mutating func takeInterface(_ name: String, _ value: String, _ line: Int) throws(Problem) {
@@ -177,7 +207,10 @@ extension WireGuardConfiguration {
                 }
             case "endpoint": peer?.target = try Self.target(value, line)
             case "persistentkeepalive":
-                if value.lowercased() == "off" || value == "0" { return }
+                if value.lowercased() == "off" {
+                    peer?.keepAlive = .zero
+                    return
+                }
                 guard let seconds = UInt16(value) else {
                     throw Problem(
                         line: line, text: "PersistentKeepalive \"\(value)\" is neither off nor seconds up to 65535")
@@ -223,6 +256,15 @@ extension WireGuardConfiguration {
                 port != 0
             else { throw problem }
             let name = String(value[..<colon])
+            // A link-local address with its interface, as [fe80::1%eth0]: the resolver knows the interface's number.
+            if name.hasPrefix("["), name.hasSuffix("]"), let percent = name.firstIndex(of: "%") {
+                let zone = name[name.index(after: percent)...].dropLast()
+                guard let address = IPAddress(String(name[..<percent].dropFirst())), address.isLinkLocal,
+                    !zone.isEmpty, zone.utf8.count < 16,
+                    !zone.contains(where: { "/%[]".contains($0) || $0.isWhitespace })
+                else { throw problem }
+                return .name("\(address)%\(zone)", port: port)
+            }
             guard !name.isEmpty, !name.contains(":"), !name.contains("["), !name.contains("/") else { throw problem }
             return .name(name, port: port)
         }

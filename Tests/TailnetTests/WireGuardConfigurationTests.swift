@@ -1,4 +1,6 @@
+import Glibc
 import IPAddresses
+import NIOCore
 import Sodium
 import Testing
 
@@ -56,6 +58,58 @@ import Testing
             ])
         // As wg pubkey says of the documentation's key.
         #expect("\(configuration.key)" == "***")
+    }
+
+    /// Read once by the real wg(8): `wg setconf`, then `wg show`.
+    @Test func theLaterSectionOwnsKeysAndPrefixes() throws {
+        let configuration = try parse(
+            """
+            \(Self.interface)
+            [Peer]
+            PublicKey = \(Self.peer)
+            PresharedKey = \(Self.key)
+            AllowedIPs = fd00::1/128, fd00::9/128
+            Endpoint = 192.0.2.1:5
+            PersistentKeepalive = 7
+            [Peer]
+            PublicKey = \(Self.key)
+            AllowedIPs = fd00::9/128, fd00::3/128
+            PersistentKeepalive = 9
+            [Peer]
+            PublicKey = \(Self.peer)
+            AllowedIPs = fd00::2/128, fd00::3/128
+            [Peer]
+            PublicKey = \(Self.key)
+            AllowedIPs = fd00::9/128
+            PersistentKeepalive = off
+            """)
+        #expect(configuration.peers.count == 2)
+        let (first, second) = (configuration.peers[0], configuration.peers[1])
+        #expect(first.allowed.map { "\($0)" } == ["fd00::2/128", "fd00::3/128"])
+        #expect(first.preshared?.count == 32 && first.keepAlive == .seconds(7))
+        #expect(first.target == .address(try #require(Endpoint("192.0.2.1:5"))))
+        #expect(second.allowed.map { "\($0)" } == ["fd00::9/128"])
+        #expect(second.preshared == nil && second.keepAlive == nil)
+        #expect(configuration.warnings.count == 4, "\(configuration.warnings)")
+    }
+
+    @Test func aLinkLocalEndpointNamesItsInterface() throws {
+        func target(_ endpoint: String) throws -> WireGuardConfiguration.Target? {
+            try parse("\(Self.interface)[Peer]\nPublicKey = \(Self.peer)\nEndpoint = \(endpoint)").peers.first?.target
+        }
+        #expect(try target("[fe80::1%lo]:51820") == .name("fe80::1%lo", port: 51_820))
+        let longest = String(repeating: "i", count: 15)
+        #expect(try target("[fe80::1%\(longest)]:1") == .name("fe80::1%\(longest)", port: 1))
+        for wrong in [
+            "fe80::1%", "fe80::1%i\(longest)", "fd00::1%lo", "1.2.3.4%lo", "x%lo", "fe80::1%a%b", "fe80::1%a/b",
+        ] {
+            #expect(throws: WireGuardConfiguration.Problem.self, "\(wrong)") { try target("[\(wrong)]:1") }
+        }
+        // What the resolver makes of it keeps the interface, to the socket and back.
+        let address = try SocketAddress.makeAddressResolvingHost("fe80::1%lo", port: 51_820)
+        let endpoint = try #require(address.endpoint)
+        #expect(endpoint.scope == if_nametoindex("lo") && SocketAddress(endpoint) == address)
+        #expect("\(endpoint)" == "[fe80::1%\(endpoint.scope)]:51820")
     }
 
     @Test func withoutAPeerThereIsAWarning() throws {
