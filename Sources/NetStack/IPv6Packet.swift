@@ -25,6 +25,8 @@ struct IPv6Packet {
     /// The inner MTU (tailnet.md).
     static let mostBytes = 1_280
     static let hopLimit: UInt8 = 64
+    /// The next header that says that a fragment header follows (RFC 8200, 4.5).
+    static let fragmentHeader: UInt8 = 44
 
     var source: IPAddress
     var destination: IPAddress

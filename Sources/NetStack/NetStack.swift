@@ -23,8 +23,14 @@ package struct NetStack: Sendable {
     var timeWaits = TimeWaitTable()
     var timers = TimerHeap()
     var udp = UDPFlows()
+    var reassembly = Reassembly()
+    /// What is on its way in fragments, and the number of the next.
+    var fragments: Fragments?
+    var nextIdentification: UInt32
     var flows = FlowCounter()
     var answers: Deque<Answer> = []
+    var answerBytes = 0
+    var unreachables = (second: Microseconds(0), count: 0)
     /// Connections that owe an acknowledgment, and those that have data, in the order of their turns.
     var acknowledging: Deque<UInt32> = []
     var sending: Deque<UInt32> = []
@@ -42,6 +48,7 @@ package struct NetStack: Sendable {
         let hash = FlowHash(random: &random)
         context = StackContext(limits: limits, budget: BufferBudget(limit: limits.bufferBytes), hash: hash)
         nextPort = UInt16.random(in: .min ... .max, using: &random)
+        nextIdentification = UInt32.random(in: .min ... .max, using: &random)
     }
 
     package var limits: NetStackLimits { context.limits }
@@ -72,7 +79,7 @@ package struct NetStack: Sendable {
 
     /// When ``advance(now:)`` has to be called; nil when nothing waits for time.
     package var nextDeadline: Duration? {
-        let first = min(timers.first, timeWaits.deadline, udp.deadline)
+        let first = min(timers.first, timeWaits.deadline, udp.deadline, reassembly.deadline)
         return first == .never ? nil : .stack(first)
     }
 
@@ -85,6 +92,7 @@ package struct NetStack: Sendable {
             settle(slot, now: now)
         }
         timeWaits.expire(now: now)
+        reassembly.expire(now: now, counters: &context.counters)
         while let key = udp.popIdle(now) {
             peers.add(-1, \.flows, of: key.remote.address)
             context.events.append(.flowEnded(local: key.local, remote: key.remote))
@@ -109,17 +117,30 @@ package struct NetStack: Sendable {
             return context.counters.drop(.badSource)
         }
         flows.received(IPv6Packet.headerBytes + packet.payload.count)
+        guard packet.nextHeader == IPv6Packet.fragmentHeader else { return receiveWhole(packet, now: now) }
+        guard
+            let whole = reassembly.receive(
+                packet, limits: context.limits, now: now, counters: &context.counters)
+        else { return }
+        whole.bytes.withUnsafeBytes { bytes in
+            var packet = packet
+            (packet.nextHeader, packet.payload) = (whole.nextHeader, bytes)
+            receiveWhole(packet, now: now)
+        }
+    }
+
+    private mutating func receiveWhole(_ packet: IPv6Packet, now: Microseconds) {
         switch InnerProtocol(rawValue: packet.nextHeader) {
         case .tcp: receiveTCP(packet, now: now)
         case .udp: receiveUDP(packet, now: now)
         case .icmp: receiveICMP(packet)
         case .tsmp: receiveTSMP(packet)
-        case nil: context.counters.drop(packet.nextHeader == 44 ? .fragment : .unknownProtocol)
+        case nil: context.counters.drop(.unknownProtocol)
         }
     }
 
-    /// Writes the next packet to be sent: answers and acknowledgments first, then datagrams, then the data of
-    /// connections in turns.
+    /// Writes the next packet to be sent: the rest of one in fragments, answers and acknowledgments, datagrams, and then
+    /// the data of connections in turns.
     /// - Parameter memory: at least 1,280 bytes.
     /// - Returns: its length and destination; nil when there is nothing to send.
     package mutating func nextPacket(
@@ -128,11 +149,41 @@ package struct NetStack: Sendable {
         guard memory.count >= IPv6Packet.mostBytes else { return nil }
         let now = clock(now)
         guard
-            let packet = nextAnswer(memory) ?? nextAcknowledgment(memory, now) ?? nextDatagram(memory)
-                ?? nextData(memory, now)
+            let packet = nextFragment(memory) ?? nextAnswer(memory) ?? nextAcknowledgment(memory, now)
+                ?? nextDatagram(memory) ?? nextData(memory, now)
         else { return nil }
         flows.sent(packet.count)
         return packet
+    }
+
+    private mutating func nextFragment(
+        _ memory: UnsafeMutableRawBufferPointer
+    ) -> (count: Int, destination: IPAddress)? {
+        guard let packet = fragments?.next(into: memory) else { return nil }
+        if fragments?.isDone ?? false { fragments = nil }
+        return packet
+    }
+
+    /// Writes a packet, or, where it is too long for the path, the first of its fragments.
+    /// - Parameters:
+    ///   - count: bytes after the IPv6 header; at most 65,535.
+    ///   - write: writes all of them, and the header.
+    mutating func emit(
+        _ memory: UnsafeMutableRawBufferPointer, to remote: IPAddress, _ nextHeader: InnerProtocol, count: Int,
+        write: (UnsafeMutableRawBufferPointer) -> Void
+    ) -> (count: Int, destination: IPAddress)? {
+        let total = IPv6Packet.headerBytes + count
+        guard total > IPv6Packet.mostBytes else {
+            write(memory)
+            return (total, remote)
+        }
+        let whole = [UInt8](unsafeUninitializedCapacity: total) { buffer, used in
+            write(UnsafeMutableRawBufferPointer(buffer))
+            used = total
+        }
+        fragments = whole.withUnsafeBytes { Fragments($0, nextHeader, identification: nextIdentification) }
+        nextIdentification &+= 1
+        return nextFragment(memory)
     }
 
     private mutating func nextAcknowledgment(

@@ -1,8 +1,9 @@
 /// Why a packet, or a part of it, was dropped.
 package enum DropReason: Int, Sendable, CaseIterable, CustomStringConvertible {
-    case malformed, notForUs, badSource, unknownProtocol, fragment, badChecksum, unknownMessage
+    case malformed, notForUs, badSource, unknownProtocol, badChecksum, unknownMessage
+    case badFragment, fragmentLimit, fragmentTimeout
     case connectionLimit, peerConnectionLimit, halfOpenLimit, peerHalfOpenLimit
-    case flowLimit, peerFlowLimit, answerLimit, datagramLimit
+    case flowLimit, peerFlowLimit, answerLimit, datagramLimit, unreachableLimit
     case outsideWindow, oldTimestamp, noTimestamp, badAcknowledgment, challengeLimit
     case outOfOrderLimit, bufferLimit, closed
 
@@ -12,7 +13,9 @@ package enum DropReason: Int, Sendable, CaseIterable, CustomStringConvertible {
         case .notForUs: "sent to an address that isn't ours"
         case .badSource: "sent from an address that no peer can have"
         case .unknownProtocol: "a next header that isn't TCP, UDP, ICMPv6 or TSMP"
-        case .fragment: "a fragment"
+        case .badFragment: "a fragment that contradicts its packet's others, or itself"
+        case .fragmentLimit: "a packet in fragments that made room for another"
+        case .fragmentTimeout: "a packet whose other fragments did not come in time"
         case .badChecksum: "a wrong checksum"
         case .unknownMessage: "an ICMPv6 or TSMP message that needs no answer"
         case .connectionLimit: "a SYN beyond the limit of connections"
@@ -23,6 +26,7 @@ package enum DropReason: Int, Sendable, CaseIterable, CustomStringConvertible {
         case .peerFlowLimit: "a datagram beyond a peer's limit of UDP flows"
         case .answerLimit: "an answer beyond those that wait to be sent"
         case .datagramLimit: "a datagram beyond the bytes that wait"
+        case .unreachableLimit: "a datagram to a closed port, beyond those that are answered in a second"
         case .outsideWindow: "a segment outside of the receive window"
         case .oldTimestamp: "a segment with a timestamp of the past (PAWS)"
         case .noTimestamp: "a segment without the timestamp that was agreed on"

@@ -5,9 +5,10 @@ package struct NetStackLimits: Sendable {
     /// The same for one address of a peer.
     package var connectionsPerPeer = 1_024
     /// Connections of peers whose handshake isn't over. A further SYN is dropped.
-    package var halfOpen = 1_024
-    /// The same for one address of a peer.
-    package var halfOpenPerPeer = 128
+    package var halfOpen = 4_096
+    /// The same for one address of a peer, which is authenticated: a browser or a load test opens 500 at the same time, and
+    /// those beyond the limit wait a second for their next SYN.
+    package var halfOpenPerPeer = 1_024
     /// UDP flows. A datagram that would begin a further one is dropped.
     package var udpFlows = 1_024
     /// The same for one address of a peer.
@@ -37,6 +38,14 @@ package struct NetStackLimits: Sendable {
     package var answers = 1_024
     /// Bytes of datagrams that wait for the driver, and as many that wait to be sent. A further one is dropped.
     package var datagramBytes = 4 << 20
+    /// Packets of which some fragments have come, each of at most 64 KiB. The oldest makes room.
+    package var fragmentedPackets = 64
+    /// The same for one address of a peer.
+    package var fragmentedPacketsPerPeer = 16
+    /// Pieces of such a packet that are apart from one another. One more ends it.
+    package var fragmentRanges = 128
+    /// Datagrams to closed ports that are answered in a second (RFC 4443, 2.4).
+    package var unreachablesPerSecond = 100
     /// Distinct flows that are told apart in an interval of statistics. Further ones aren't counted as flows.
     package var countedFlows = 65_536
     /// Answers to segments that may be forged, for each connection and second (RFC 5961, 7).
@@ -54,6 +63,8 @@ package struct NetStackLimits: Sendable {
     /// Probes without an answer.
     package var keepAliveProbes = 9
     package var timeWait = Duration.seconds(60)
+    /// How long the fragments of a packet wait for the others (RFC 8200, 4.5).
+    package var fragmentLife = Duration.seconds(60)
     /// How long a UDP flow lives without a datagram.
     package var udpIdle = Duration.seconds(120)
     /// The same for port 53.

@@ -83,8 +83,8 @@ struct UDPFlows: Sendable {
 
 extension NetStack {
     private static let udpHeaderBytes = 8
-    /// The longest payload of a datagram that we send.
-    package static let mostDatagramBytes = IPv6Packet.mostBytes - IPv6Packet.headerBytes - udpHeaderBytes
+    /// The longest payload of a datagram; one that is too long for the path goes in fragments.
+    package static let mostDatagramBytes = Int(UInt16.max) - udpHeaderBytes
 
     private func expiry(_ key: FlowKey, now: Microseconds) -> Microseconds {
         now + Microseconds(key.local.port == 53 ? context.limits.dnsIdle : context.limits.udpIdle)
@@ -150,9 +150,15 @@ extension NetStack {
 
     mutating func nextDatagram(_ memory: UnsafeMutableRawBufferPointer) -> (count: Int, destination: IPAddress)? {
         guard let datagram = udp.popOutgoing() else { return nil }
+        let count = Self.udpHeaderBytes + datagram.payload.readableBytes
+        return emit(memory, to: datagram.remote.address, .udp, count: count) { Self.write(datagram, into: $0) }
+    }
+
+    /// Writes a datagram with its headers.
+    private static func write(_ datagram: UDPFlows.Datagram, into memory: UnsafeMutableRawBufferPointer) {
         let (local, remote) = (datagram.local, datagram.remote)
         let start = IPv6Packet.headerBytes
-        let count = Self.udpHeaderBytes + datagram.payload.readableBytes
+        let count = udpHeaderBytes + datagram.payload.readableBytes
         IPv6Packet.writeHeader(
             into: memory, from: local.address, to: remote.address, nextHeader: .udp, count: count)
         memory.store(local.port, at: start)
@@ -160,9 +166,33 @@ extension NetStack {
         memory.store(UInt16(truncatingIfNeeded: count), at: start + 4)
         memory.store(UInt16(0), at: start + 6)
         datagram.payload.withUnsafeReadableBytes {
-            UnsafeMutableRawBufferPointer(rebasing: memory[(start + Self.udpHeaderBytes)...]).copyMemory(from: $0)
+            UnsafeMutableRawBufferPointer(rebasing: memory[(start + udpHeaderBytes)...]).copyMemory(from: $0)
         }
         memory.storeChecksum(at: 6, from: local.address, to: remote.address, nextHeader: .udp, count: count)
-        return (start + count, remote.address)
     }
+
+    /// Says that no program listens at the port that a peer's datagram was for (RFC 4443, 3.1: code 4).
+    /// - Parameter payload: the datagram's, whole.
+    package mutating func portUnreachable(
+        from local: Endpoint, to remote: Endpoint, _ payload: ByteBuffer, now: Duration
+    ) {
+        guard payload.readableBytes <= Self.mostDatagramBytes, addresses.contains(local.address) else { return }
+        let second = clock(now) / 1_000_000
+        if unreachables.second != second { unreachables = (second, 0) }
+        guard unreachables.count < context.limits.unreachablesPerSecond else {
+            return context.counters.drop(.unreachableLimit)
+        }
+        unreachables.count += 1
+        let invoking = UDPFlows.Datagram(local: remote, remote: local, payload: payload)
+        let total = IPv6Packet.headerBytes + Self.udpHeaderBytes + payload.readableBytes
+        var quoted = [UInt8](unsafeUninitializedCapacity: total) { buffer, used in
+            Self.write(invoking, into: UnsafeMutableRawBufferPointer(buffer))
+            used = total
+        }
+        quoted.removeLast(max(0, total - Self.mostQuotedBytes))
+        answer(.portUnreachable(local: local.address, remote: remote.address, quoted))
+    }
+
+    /// The message with its headers is never longer than the path takes.
+    private static let mostQuotedBytes = IPv6Packet.mostBytes - IPv6Packet.headerBytes - 8
 }

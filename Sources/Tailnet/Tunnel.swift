@@ -305,6 +305,12 @@ package final class Tunnel: @unchecked Sendable {
         scheduleTurn()
     }
 
+    /// Tells a peer that no program listens at the port that its datagram was for.
+    func sendPortUnreachable(_ payload: ByteBuffer, from local: Endpoint, to remote: Endpoint) {
+        stack.portUnreachable(from: local, to: remote, payload, now: now)
+        scheduleTurn()
+    }
+
     /// Resets all connections and ends. The underlay is its owner's.
     package func close() {
         loop.assertInEventLoop()

@@ -77,6 +77,67 @@ import Testing
         _ = try await world.daemon.stop()
     }
 
+    /// The kernel's UDP and ICMPv6: datagrams that need fragments both ways, a closed port, a large ping.
+    @Test(possible) func datagramsOfTheKernel() async throws {
+        let world = try WireGuardWorld()
+        try await world.start()
+        let server = """
+            import socket
+            s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            s.bind(("127.0.0.1", 0))
+            print(s.getsockname()[1], flush=True)
+            while True:
+                data, peer = s.recvfrom(65535)
+                s.sendto(data[::-1], peer)
+            """
+        let answerer = try RunningProgram(
+            ["python3", "-c", server], environment: ProcessInfo.processInfo.environment)
+        let port = answerer.nextOutput().trimmingCharacters(in: .newlines)
+        let client = """
+            import os, socket, struct, sys
+            # UDP may lose.
+            def retried(ask):
+                for _ in range(20):
+                    try:
+                        return ask()
+                    except TimeoutError:
+                        continue
+                return "no answer"
+            def udp(port, count):
+                s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+                s.settimeout(3)
+                s.connect(("fd99::1", port))
+                data = os.urandom(count)
+                def ask():
+                    s.send(data)
+                    return s.recv(65535) == data[::-1]
+                try:
+                    return retried(ask)
+                except ConnectionRefusedError:
+                    return "refused"
+            def ping(count):
+                s = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+                s.settimeout(3)
+                data = struct.pack("!BBHHH", 128, 0, 0, 7, 1) + os.urandom(count)
+                def ask():
+                    s.sendto(data, ("fd99::1", 0))
+                    while True:
+                        answer = s.recv(65535)
+                        if answer[0] == 129:
+                            return answer[4:] == data[4:]
+                return retried(ask)
+            port = int(sys.argv[1])
+            print([udp(port, n) for n in (1, 1232, 1233, 8000, 60000)], udp(9, 10), udp(9, 5000))
+            print([ping(n) for n in (8, 1500, 20000)])
+            """
+        let result = try world.inside("python3", "-c", client, port)
+        #expect(
+            result.output == "[True, True, True, True, True] refused refused\n[True, True, True]\n", "\(result)")
+        kill(answerer.pid, SIGKILL)
+        _ = answerer.end()
+        _ = try await world.daemon.stop()
+    }
+
     /// OpenSSH to an sshd on the workspace's loopback.
     @Test(possible) func sshGoesThrough() async throws {
         let world = try WireGuardWorld()

@@ -64,6 +64,18 @@ import Testing
         #expect(peer.stack.halfOpenCount == 0 && peer.stack.connectionCount == 0)
     }
 
+    @Test func halfOpenConnectionsOfOnePeerByDefault() {
+        var peer = RawPeer(NetStackLimits())
+        ask(&peer, 1_024, isEstablished: false)
+        #expect(peer.stack.halfOpenCount == 1_024 && peer.stack.counters.allDrops == 0)
+        ask(&peer, 1, isEstablished: false)
+        #expect(peer.stack.halfOpenCount == 1_024)
+        for number in 1...3 { ask(&peer, 1_024, from: other(number), isEstablished: false) }
+        #expect(peer.stack.halfOpenCount == 4_096)
+        ask(&peer, 1, from: other(4), isEstablished: false)
+        #expect(peer.stack.halfOpenCount == 4_096)
+    }
+
     @Test func timeWaits() throws {
         var limits = NetStackLimits()
         limits.timeWaits = 3
@@ -233,7 +245,7 @@ import Testing
         #expect(peer.stack.packets(now: peer.now).count == 4)
     }
 
-    @Test(arguments: [0, 1, 1_231, 1_232, 1_233]) func sizes(count: Int) {
+    @Test(arguments: [0, 1, 1_231, 1_232, 65_528]) func sizes(count: Int) {
         var peer = RawPeer()
         let payload = (0..<count).map { UInt8(truncatingIfNeeded: $0) }
         let isTaken = peer.stack.sendDatagram(
@@ -298,7 +310,7 @@ import Testing
         let ping: [UInt8] = [128, 0, 0, 0, 1, 2, 3, 4]
         let cases: [(DropReason, [UInt8])] = [
             (.unknownProtocol, packet(next: 59, [])), (.unknownProtocol, packet(next: 0, [58, 0, 0, 0, 0, 0, 0, 0])),
-            (.fragment, packet(next: 44, [58, 0, 0, 0, 0, 0, 0, 0])), (.notForUs, packet(next: 58, ping, to: theirs)),
+            (.badFragment, packet(next: 44, [58, 0, 0, 1, 0, 0, 0, 0])), (.notForUs, packet(next: 58, ping, to: theirs)),
             (.badSource, packet(next: 58, ping, from: ours)),
             (.badSource, packet(next: 58, ping, from: .unspecified)),
             (.badSource, packet(next: 58, ping, from: IPAddress(high: 0xff02 << 48, low: 1))),

@@ -28,7 +28,7 @@ import Testing
             }
             port = UInt16(bigEndian: own.sin_port)
             Thread.detachNewThread {
-                var area = [UInt8](repeating: 0, count: 2_048)
+                var area = [UInt8](repeating: 0, count: 65_536)
                 while true {
                     var peer = sockaddr_in()
                     var length = socklen_t(MemoryLayout<sockaddr_in>.size)
@@ -49,7 +49,9 @@ import Testing
             }
         }
 
-        deinit { shutdown(descriptor, CInt(SHUT_RDWR)) }
+        func stop() { shutdown(descriptor, CInt(SHUT_RDWR)) }
+
+        deinit { stop() }
     }
 
     /// Sends until something comes back: UDP may lose.
@@ -79,6 +81,34 @@ import Testing
             // In use here: another one.
             let other = try await ask(world, answerer.port, from: answerer.port, "again")
             #expect(other.hasSuffix(" again") && !other.hasPrefix("\(answerer.port) "))
+        }
+    }
+
+    /// Longer than the path takes, and than NIO reads by itself.
+    @Test(arguments: [1_300, 5_000, 60_000]) func longDatagrams(count: Int) async throws {
+        let answerer = Answerer()
+        try await TunnelWorld.run { world in
+            let text = String(decoding: (0..<count).map { UInt8(97 + $0 % 26) }, as: UTF8.self)
+            let answer = try await ask(world, answerer.port, from: 40_124, text)
+            #expect(answer == "40124 \(text)")
+        }
+    }
+
+    @Test func aClosedPortIsSaid() async throws {
+        let answerer = Answerer()
+        let port = answerer.port
+        answerer.stop()
+        try await TunnelWorld.run { world in
+            let client = world.client.tunnel
+            try await eventually("the client hears that the port is closed") {
+                try await client.loop.submit {
+                    client.sendDatagram(
+                        ByteBuffer(string: "x"), from: Endpoint(clientAddress, 40_125),
+                        to: Endpoint(serverAddress, port))
+                }.get()
+                // The stack of the client has no use for the message, and counts it.
+                return try await world.look(at: world.client) { $0.stackCounters[.unknownMessage] } > 0
+            }
         }
     }
 

@@ -150,9 +150,7 @@ import Testing
 
     @Test func aThousandConnectionsAtOnce() async throws {
         let echo = try LoopbackServer(LoopbackServer.echo)
-        var limits = NetStackLimits()
-        limits.halfOpenPerPeer = 1_024
-        try await TunnelWorld.run(limits: limits) { world in
+        try await TunnelWorld.run { world in
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for number in 0..<1_000 {
                     group.addTask {
