@@ -3,34 +3,85 @@
 import Foundation
 import PackageDescription
 
+// RE2 goes into the program, so that it runs where the library isn't installed; one that is made with Abseil needs
+// forty more, and is linked at run time.
+let re2 = FileManager.default.fileExists(atPath: "/usr/include/absl") ? "re2" : ":libre2.a"
+
 let strict: [SwiftSetting] = [
     .swiftLanguageMode(.v6),
     .enableUpcomingFeature("ExistentialAny"),
 ]
 
-// RE2 goes into the program, so that it runs where the library isn't installed; one that is made with Abseil needs
-// forty more, and is linked at run time.
-let re2 = FileManager.default.fileExists(atPath: "/usr/include/absl") ? "re2" : ":libre2.a"
+/// A target of ours in Sources.
+func module(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
+    .target(name: name, dependencies: dependencies, swiftSettings: strict)
+}
+
+/// The tests of a target; `vectors`: they read recorded bytes from their folder Vectors.
+func tests(_ name: String, _ dependencies: [Target.Dependency] = [], vectors: Bool = false) -> Target {
+    .testTarget(
+        name: name + "Tests",
+        dependencies: [.target(name: name)] + dependencies,
+        exclude: vectors ? ["Vectors"] : [],
+        swiftSettings: strict
+    )
+}
+
+/// What several test targets share, in Tests.
+func testSupport(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .target(name: name, dependencies: dependencies, path: "Tests/" + name, swiftSettings: strict)
+}
+
+/// A shim over a library's headers alone: the library itself is loaded at run time, when it is first needed.
+func loadedWhenNeeded(_ name: String) -> Target {
+    .target(name: name, linkerSettings: [.linkedLibrary("dl")])
+}
+
+/// A product that is named as our one target in it: for the benchmarks and the fuzzers, which are packages of their own.
+func shared(_ name: String) -> Product {
+    .library(name: name, targets: [name])
+}
+
+extension Target.Dependency {
+    static let argumentParser = product(name: "ArgumentParser", package: "swift-argument-parser")
+    static let asyncHTTPClient = product(name: "AsyncHTTPClient", package: "async-http-client")
+    static let coreMetrics = product(name: "CoreMetrics", package: "swift-metrics")
+    static let deque = product(name: "DequeModule", package: "swift-collections")
+    static let httpTypes = product(name: "HTTPTypes", package: "swift-http-types")
+    static let hummingbird = product(name: "Hummingbird", package: "hummingbird")
+    static let hummingbirdCore = product(name: "HummingbirdCore", package: "hummingbird")
+    static let logging = product(name: "Logging", package: "swift-log")
+    static let metrics = product(name: "Metrics", package: "swift-metrics")
+    static let nioCore = product(name: "NIOCore", package: "swift-nio")
+    static let nioEmbedded = product(name: "NIOEmbedded", package: "swift-nio")
+    static let nioHTTP1 = product(name: "NIOHTTP1", package: "swift-nio")
+    static let nioHTTPTypes = product(name: "NIOHTTPTypesHTTP1", package: "swift-nio-extras")
+    static let nioPosix = product(name: "NIOPosix", package: "swift-nio")
+    static let nioSSL = product(name: "NIOSSL", package: "swift-nio-ssl")
+    static let nioTLS = product(name: "NIOTLS", package: "swift-nio")
+    static let nioWebSocket = product(name: "NIOWebSocket", package: "swift-nio")
+    static let protobuf = product(name: "SwiftProtobuf", package: "swift-protobuf")
+    static let serviceLifecycle = product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
+}
 
 let package = Package(
     name: "workspace-agent",
     products: [
         .executable(name: "workspace-agent", targets: ["WorkspaceAgent"]),
-        // For the benchmarks and the fuzzers, which are packages of their own.
-        .library(name: "AgentCore", targets: ["AgentCore"]),
-        .library(name: "AgentSocket", targets: ["AgentSocket"]),
-        .library(name: "DRPC", targets: ["DRPC"]),
-        .library(name: "Yamux", targets: ["Yamux"]),
-        .library(name: "WebSockets", targets: ["WebSockets"]),
-        .library(name: "BoundaryLog", targets: ["BoundaryLog"]),
-        .library(name: "IPAddresses", targets: ["IPAddresses"]),
-        .library(name: "Sodium", targets: ["Sodium"]),
-        .library(name: "WireGuard", targets: ["WireGuard"]),
-        .library(name: "DERP", targets: ["DERP"]),
-        .library(name: "Disco", targets: ["Disco"]),
-        .library(name: "NetStack", targets: ["NetStack"]),
-        .library(name: "AgentProto", targets: ["AgentProto"]),
-        .library(name: "Tailnet", targets: ["Tailnet"]),
+        shared("AgentCore"),
+        shared("AgentSocket"),
+        shared("DRPC"),
+        shared("Yamux"),
+        shared("WebSockets"),
+        shared("BoundaryLog"),
+        shared("IPAddresses"),
+        shared("Sodium"),
+        shared("WireGuard"),
+        shared("DERP"),
+        shared("Disco"),
+        shared("NetStack"),
+        shared("AgentProto"),
+        shared("Tailnet"),
     ],
     dependencies: [
         // `traits: []` keeps full Foundation out of the binary: see docs/decisions.md.
@@ -48,665 +99,232 @@ let package = Package(
         .package(url: "https://github.com/swift-server/swift-service-lifecycle.git", from: "2.13.0"),
     ],
     targets: [
+        // C: what Swift can't call, and what is embedded.
         .target(name: "CPlatform"),
-        // The page at /ui, embedded by the compiler.
-        .target(name: "CPage", exclude: ["page"]),
         .target(name: "CRegex", linkerSettings: [.linkedLibrary(re2)]),
-        .target(
-            name: "AgentCore",
-            dependencies: [
-                "CPlatform",
-                "CRegex",
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "CoreMetrics", package: "swift-metrics"),
-            ],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "AgentHTTP",
-            dependencies: [
-                "AgentCore",
-                "CPlatform",
-                "WebSockets",
-                .product(name: "Hummingbird", package: "hummingbird"),
-                .product(name: "HummingbirdCore", package: "hummingbird"),
-                .product(name: "HTTPTypes", package: "swift-http-types"),
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "NIOWebSocket", package: "swift-nio"),
-                .product(name: "NIOHTTPTypesHTTP1", package: "swift-nio-extras"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-            ],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "AgentProc",
-            dependencies: [
-                "AgentCore",
-                "AgentHTTP",
-                "CPlatform",
-                .product(name: "Hummingbird", package: "hummingbird"),
-                .product(name: "HTTPTypes", package: "swift-http-types"),
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "Logging", package: "swift-log"),
-            ],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "AgentProto",
-            dependencies: [.product(name: "SwiftProtobuf", package: "swift-protobuf")],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "DRPC",
-            dependencies: [
-                "AgentCore",
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "AgentSocket",
-            dependencies: [
-                "AgentCore",
-                "AgentHTTP",
-                "AgentProto",
-                "DRPC",
-                .product(name: "Hummingbird", package: "hummingbird"),
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-            ],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "Yamux",
-            dependencies: [
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "NIOCore", package: "swift-nio"),
-            ],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "WebSockets",
-            dependencies: [
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "NIOWebSocket", package: "swift-nio"),
-            ],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "ControlPlaneAPI",
-            dependencies: [
-                "AgentCore",
-                "AgentProto",
-                "DRPC",
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "WorkspaceScripts",
-            dependencies: [
-                "AgentCore",
-                "AgentHTTP",
-                .product(name: "Hummingbird", package: "hummingbird"),
-                "AgentProto",
-                "ControlPlaneAPI",
-                "DRPC",
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "ControlPlane",
-            dependencies: [
-                "AgentCore",
-                "AgentProto",
-                "ControlPlaneAPI",
-                "DERP",
-                "DRPC",
-                "IPAddresses",
-                "WebSockets",
-                "Yamux",
-                .product(name: "AsyncHTTPClient", package: "async-http-client"),
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "NIOTLS", package: "swift-nio"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "ControlPlaneSimulator",
-            dependencies: [
-                "AgentCore",
-                "AgentProto",
-                "ControlPlaneAPI",
-                "DERP",
-                "DRPC",
-                "Disco",
-                "IPAddresses",
-                "Sodium",
-                "WebSockets",
-                "Yamux",
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            swiftSettings: strict
-        ),
-        // Headers of libsqlite3-dev; the library itself is loaded at run time, with the queue of boundary logs.
-        .target(name: "CSQLite", linkerSettings: [.linkedLibrary("dl")]),
-        .target(
-            name: "BoundaryLog",
-            dependencies: [
-                "AgentCore",
-                "AgentProto",
-                "CPlatform",
-                "CSQLite",
-                "ControlPlaneAPI",
-                "DRPC",
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            swiftSettings: strict
-        ),
-        // Headers of libgit2-dev; the library itself is loaded at run time, by the git worker alone.
-        .target(name: "CLibgit2", linkerSettings: [.linkedLibrary("dl")]),
-        .target(
-            name: "GitWatch",
-            dependencies: [
-                "AgentCore",
-                "AgentHTTP",
-                "CLibgit2",
-                "CPlatform",
-                .product(name: "Hummingbird", package: "hummingbird"),
-                .product(name: "HTTPTypes", package: "swift-http-types"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-            ],
-            swiftSettings: strict
-        ),
-        // Headers of libssh2-1-dev; the library itself is loaded at run time, where git needs an ssh client and has none.
-        .target(name: "CSSH2", linkerSettings: [.linkedLibrary("dl")]),
-        .target(name: "GitCredentials", dependencies: ["AgentCore", "CPlatform", "CSSH2"], swiftSettings: strict),
-        .target(name: "IPAddresses", swiftSettings: strict),
-        // Headers of libsodium-dev; the library itself is loaded at run time, for the tailnet node alone.
-        .target(name: "CSodium", linkerSettings: [.linkedLibrary("dl")]),
-        .target(name: "Sodium", dependencies: ["CSodium"], swiftSettings: strict),
-        .target(
-            name: "WireGuard",
-            dependencies: ["IPAddresses", "Sodium", .product(name: "DequeModule", package: "swift-collections")],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "DERP",
-            dependencies: [
-                "IPAddresses",
-                "Sodium",
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "NIOCore", package: "swift-nio"),
-            ],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "Disco",
-            dependencies: [
-                "IPAddresses",
-                "Sodium",
-                .product(name: "DequeModule", package: "swift-collections"),
-            ],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "NetStack",
-            dependencies: [
-                "IPAddresses",
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "NIOCore", package: "swift-nio"),
-            ],
-            swiftSettings: strict
-        ),
-        .target(
-            name: "Tailnet",
-            dependencies: [
-                "AgentCore",
-                "AgentHTTP",
-                "AgentProto",
-                "CPlatform",
-                "ControlPlaneAPI",
-                "DERP",
-                "DRPC",
-                "Disco",
-                "IPAddresses",
-                "NetStack",
-                "Sodium",
-                "WireGuard",
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "Hummingbird", package: "hummingbird"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            swiftSettings: strict
-        ),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
-        .target(
-            name: "Files",
-            dependencies: [
-                "AgentCore",
-                "AgentHTTP",
-                "CPlatform",
-                "CZlib",
-                .product(name: "Hummingbird", package: "hummingbird"),
-                .product(name: "HTTPTypes", package: "swift-http-types"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-            ],
-            swiftSettings: strict
-        ),
-        // Headers of libvncclient, libpng and libxkbcommon; loaded at the first use of the desktop.
-        .target(name: "CDesktop", linkerSettings: [.linkedLibrary("dl")]),
-        .target(
-            name: "Desktop",
-            dependencies: [
-                "AgentCore",
-                "AgentHTTP",
-                "CDesktop",
-                "CPlatform",
-                .product(name: "Hummingbird", package: "hummingbird"),
-                .product(name: "HTTPTypes", package: "swift-http-types"),
-                .product(name: "DequeModule", package: "swift-collections"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-            ],
-            swiftSettings: strict
-        ),
+        // With the queue of boundary logs.
+        loadedWhenNeeded("CSQLite"),
+        // By the git worker alone.
+        loadedWhenNeeded("CLibgit2"),
+        // Where git needs an ssh client and has none.
+        loadedWhenNeeded("CSSH2"),
+        // For the tailnet node alone.
+        loadedWhenNeeded("CSodium"),
+        // libvncclient, libpng and libxkbcommon: at the first use of the desktop.
+        loadedWhenNeeded("CDesktop"),
+        // The page at /ui.
+        .target(name: "CPage", exclude: ["page"]),
         // The document that the daemon serves: `make openapi` makes openapi.json.
         .target(name: "COpenAPI", exclude: ["openapi.json"]),
+
+        // Protocols: bytes in, actions out.
+        module("IPAddresses"),
+        module("Sodium", ["CSodium"]),
+        module("WireGuard", ["IPAddresses", "Sodium", .deque]),
+        module("DERP", ["IPAddresses", "Sodium", .deque, .nioCore]),
+        module("Disco", ["IPAddresses", "Sodium", .deque]),
+        module("NetStack", ["IPAddresses", .deque, .nioCore]),
+        module("Yamux", [.deque, .nioCore]),
+        module("WebSockets", [.deque, .nioCore, .nioHTTP1, .nioWebSocket]),
+
+        // What all share.
+        module("AgentCore", ["CPlatform", "CRegex", .coreMetrics, .deque, .logging, .nioCore]),
+        module("AgentProto", [.protobuf]),
+        module("DRPC", ["AgentCore", .deque, .nioCore, .nioPosix, .protobuf]),
+        module(
+            "AgentHTTP",
+            [
+                "AgentCore", "CPlatform", "WebSockets", .deque, .httpTypes, .hummingbird, .hummingbirdCore, .logging,
+                .nioCore, .nioHTTP1, .nioHTTPTypes, .nioPosix, .nioWebSocket, .serviceLifecycle,
+            ]
+        ),
+        module("ControlPlaneAPI", ["AgentCore", "AgentProto", "DRPC", .protobuf]),
+
+        // Capabilities: none imports another.
+        module(
+            "AgentProc",
+            ["AgentCore", "AgentHTTP", "CPlatform", .deque, .httpTypes, .hummingbird, .logging, .nioCore]
+        ),
+        module(
+            "Files",
+            ["AgentCore", "AgentHTTP", "CPlatform", "CZlib", .httpTypes, .hummingbird, .logging, .nioCore]
+        ),
+        module(
+            "GitWatch",
+            [
+                "AgentCore", "AgentHTTP", "CLibgit2", "CPlatform", .httpTypes, .hummingbird, .logging, .nioCore,
+                .serviceLifecycle,
+            ]
+        ),
+        module("GitCredentials", ["AgentCore", "CPlatform", "CSSH2"]),
+        module(
+            "Desktop",
+            [
+                "AgentCore", "AgentHTTP", "CDesktop", "CPlatform", .deque, .httpTypes, .hummingbird, .logging,
+                .nioCore, .nioPosix,
+            ]
+        ),
+        module(
+            "AgentSocket",
+            [
+                "AgentCore", "AgentHTTP", "AgentProto", "DRPC", .deque, .hummingbird, .logging, .nioCore, .nioPosix,
+                .serviceLifecycle,
+            ]
+        ),
+        module(
+            "BoundaryLog",
+            [
+                "AgentCore", "AgentProto", "ControlPlaneAPI", "CPlatform", "CSQLite", "DRPC", .deque, .logging,
+                .nioCore, .nioPosix, .protobuf, .serviceLifecycle,
+            ]
+        ),
+        module(
+            "WorkspaceScripts",
+            [
+                "AgentCore", "AgentHTTP", "AgentProto", "ControlPlaneAPI", "CPlatform", "DRPC", .deque, .hummingbird,
+                .logging, .protobuf,
+            ]
+        ),
+
+        // The links upward and to peers, and the control plane for `dev` and for tests.
+        module(
+            "ControlPlane",
+            [
+                "AgentCore", "AgentProto", "ControlPlaneAPI", "DERP", "DRPC", "IPAddresses", "WebSockets", "Yamux",
+                .asyncHTTPClient, .deque, .logging, .nioCore, .nioHTTP1, .nioPosix, .nioSSL, .nioTLS, .protobuf,
+                .serviceLifecycle,
+            ]
+        ),
+        module(
+            "Tailnet",
+            [
+                "AgentCore", "AgentHTTP", "AgentProto", "ControlPlaneAPI", "CPlatform", "DERP", "Disco", "DRPC",
+                "IPAddresses", "NetStack", "Sodium", "WireGuard", .deque, .hummingbird, .logging, .nioCore, .nioPosix,
+                .protobuf,
+            ]
+        ),
+        module(
+            "ControlPlaneSimulator",
+            [
+                "AgentCore", "AgentProto", "ControlPlaneAPI", "DERP", "Disco", "DRPC", "IPAddresses", "Sodium",
+                "WebSockets", "Yamux", .deque, .nioCore, .nioHTTP1, .nioPosix, .nioSSL, .protobuf,
+            ]
+        ),
+
+        // The program.
         .executableTarget(
             name: "WorkspaceAgent",
             dependencies: [
-                "COpenAPI",
-                "AgentCore",
-                "AgentHTTP",
-                "AgentProc",
-                "AgentProto",
-                "AgentSocket",
-                "BoundaryLog",
-                "Desktop",
-                "Files",
-                "GitCredentials",
-                "GitWatch",
-                "CPage",
-                "CPlatform",
-                "ControlPlane",
-                "ControlPlaneAPI",
-                "ControlPlaneSimulator",
-                "DERP",
-                "DRPC",
-                "IPAddresses",
-                "Sodium",
-                "Tailnet",
-                "WorkspaceScripts",
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
-                .product(name: "Metrics", package: "swift-metrics"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
+                "AgentCore", "AgentHTTP", "AgentProc", "AgentProto", "AgentSocket", "BoundaryLog", "ControlPlane",
+                "ControlPlaneAPI", "ControlPlaneSimulator", "COpenAPI", "CPage", "CPlatform", "DERP", "Desktop",
+                "DRPC", "Files", "GitCredentials", "GitWatch", "IPAddresses", "Sodium", "Tailnet", "WorkspaceScripts",
+                .argumentParser, .logging, .metrics, .nioCore, .nioPosix, .serviceLifecycle,
             ],
             swiftSettings: strict
         ),
-        .target(
-            name: "AgentTestSupport",
-            dependencies: [.product(name: "Logging", package: "swift-log")],
-            path: "Tests/AgentTestSupport",
-            swiftSettings: strict
-        ),
-        .target(
-            name: "ControlPlaneTestSupport",
-            dependencies: [
-                "ControlPlaneAPI", "DRPC", .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            path: "Tests/ControlPlaneTestSupport",
-            swiftSettings: strict
-        ),
+
+        // Tests; those that name WorkspaceAgent run the built program.
         .target(name: "CTestSupport", path: "Tests/CTestSupport"),
-        .testTarget(
-            name: "AgentCoreTests",
-            dependencies: [
-                "AgentCore", "AgentTestSupport", "CPlatform",
-                .product(name: "NIOEmbedded", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOCore", package: "swift-nio"),
-            ],
-            swiftSettings: strict
+        testSupport("AgentTestSupport", [.logging]),
+        testSupport("ControlPlaneTestSupport", ["ControlPlaneAPI", "DRPC", .protobuf]),
+        tests("IPAddresses"),
+        tests("Sodium", ["AgentTestSupport"], vectors: true),
+        tests("WireGuard", ["AgentTestSupport", "IPAddresses", "Sodium"], vectors: true),
+        tests("DERP", ["AgentTestSupport", "IPAddresses", "Sodium", .nioCore], vectors: true),
+        tests("Disco", ["AgentTestSupport", "IPAddresses", "Sodium"], vectors: true),
+        tests("NetStack", ["AgentTestSupport", "IPAddresses", .nioCore], vectors: true),
+        tests("Yamux", ["AgentTestSupport", "DRPC", .nioCore, .nioEmbedded, .nioPosix, .protobuf], vectors: true),
+        tests("WebSockets", ["AgentTestSupport", .nioCore, .nioEmbedded, .nioHTTP1, .nioWebSocket], vectors: true),
+        tests("AgentCore", ["AgentTestSupport", "CPlatform", .nioCore, .nioEmbedded, .nioPosix]),
+        tests("AgentProto", ["AgentTestSupport", .protobuf], vectors: true),
+        tests("DRPC", ["AgentCore", .nioCore, .nioEmbedded, .nioPosix, .protobuf], vectors: true),
+        tests(
+            "AgentHTTP",
+            ["AgentCore", "AgentTestSupport", "CPlatform", .httpTypes, .hummingbird, .logging, .nioCore, .nioPosix]
         ),
-        .testTarget(
-            name: "AgentHTTPTests",
-            dependencies: [
-                "AgentCore", "AgentHTTP", "AgentTestSupport",
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "HTTPTypes", package: "swift-http-types"),
-                .product(name: "Hummingbird", package: "hummingbird"),
-                .product(name: "Logging", package: "swift-log"),
-            ],
-            swiftSettings: strict
+        tests(
+            "AgentProc",
+            [
+                "AgentCore", "AgentHTTP", "AgentTestSupport", "CPlatform", "CTestSupport", .logging, .nioCore,
+                .nioPosix,
+            ]
         ),
-        .testTarget(
-            name: "AgentProcTests",
-            dependencies: [
-                "AgentCore", "AgentHTTP", "AgentProc", "AgentTestSupport", "CPlatform", "CTestSupport",
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "Logging", package: "swift-log"),
+        tests(
+            "Files",
+            [
+                "AgentCore", "AgentHTTP", "AgentTestSupport", "CPlatform", "CTestSupport", "WorkspaceAgent", .logging,
+                .nioCore, .nioPosix,
             ],
-            swiftSettings: strict
+            vectors: true
+        ),
+        tests(
+            "GitWatch",
+            [
+                "AgentCore", "AgentProc", "AgentTestSupport", "CLibgit2", "CPlatform", "WorkspaceAgent", .logging,
+                .nioCore,
+            ]
+        ),
+        tests("GitCredentials", ["AgentCore", "AgentTestSupport"]),
+        tests(
+            "Desktop",
+            [
+                "AgentCore", "AgentHTTP", "AgentProc", "AgentTestSupport", "CDesktop", "CPlatform", "WorkspaceAgent",
+                .logging, .nioCore, .nioPosix,
+            ],
+            vectors: true
+        ),
+        tests(
+            "AgentSocket",
+            [
+                "AgentCore", "AgentProto", "AgentTestSupport", "CPlatform", "DRPC", "WorkspaceAgent", .logging,
+                .nioCore, .nioPosix,
+            ]
+        ),
+        tests(
+            "BoundaryLog",
+            [
+                "AgentCore", "AgentProto", "AgentTestSupport", "ControlPlaneAPI", "ControlPlaneTestSupport",
+                "CPlatform", "DRPC", .logging, .nioCore, .nioPosix, .protobuf,
+            ],
+            vectors: true
+        ),
+        tests(
+            "WorkspaceScripts",
+            [
+                "AgentCore", "AgentProc", "AgentProto", "AgentTestSupport", "ControlPlane", "ControlPlaneAPI",
+                "ControlPlaneSimulator", "ControlPlaneTestSupport", "DRPC", .logging, .nioPosix, .protobuf,
+            ]
+        ),
+        tests(
+            "ControlPlane",
+            [
+                "AgentCore", "AgentProto", "AgentTestSupport", "ControlPlaneAPI", "ControlPlaneTestSupport", "DERP",
+                "DRPC", "WebSockets", .logging, .nioCore, .nioHTTP1, .nioPosix, .nioSSL, .protobuf,
+            ]
+        ),
+        tests(
+            "Tailnet",
+            [
+                "AgentCore", "AgentProto", "AgentTestSupport", "DERP", "IPAddresses", "NetStack", "Sodium",
+                "WireGuard", .logging, .nioCore, .nioPosix, .protobuf,
+            ],
+            vectors: true
+        ),
+        tests(
+            "ControlPlaneSimulator",
+            [
+                "AgentCore", "AgentProto", "AgentTestSupport", "ControlPlaneAPI", "DERP", "Disco", "DRPC",
+                "IPAddresses", "Sodium", "WebSockets", .nioCore, .nioPosix, .nioSSL, .protobuf,
+            ],
+            vectors: true
         ),
         .testTarget(
             name: "IntegrationTests",
             dependencies: [
                 "AgentCore", "AgentProc", "AgentProto", "AgentSocket", "AgentTestSupport", "BoundaryLog",
-                "ControlPlaneAPI", "ControlPlaneSimulator", "DRPC", "IPAddresses", "Tailnet", "WorkspaceAgent",
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            swiftSettings: strict
-        ),
-        .testTarget(name: "IPAddressesTests", dependencies: ["IPAddresses"], swiftSettings: strict),
-        .testTarget(
-            name: "SodiumTests",
-            dependencies: ["Sodium", "AgentTestSupport"],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "WireGuardTests",
-            dependencies: ["AgentTestSupport", "IPAddresses", "Sodium", "WireGuard"],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "DERPTests",
-            dependencies: [
-                "AgentTestSupport",
-                "DERP",
-                "IPAddresses",
-                "Sodium",
-                .product(name: "NIOCore", package: "swift-nio"),
-            ],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "DiscoTests",
-            dependencies: ["AgentTestSupport", "Disco", "IPAddresses", "Sodium"],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "TailnetTests",
-            dependencies: [
-                "AgentCore",
-                "AgentProto",
-                "AgentTestSupport",
-                "DERP",
-                "IPAddresses",
-                "NetStack",
-                "Sodium",
-                "Tailnet",
-                "WireGuard",
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "NetStackTests",
-            dependencies: [
-                "AgentTestSupport",
-                "IPAddresses",
-                "NetStack",
-                .product(name: "NIOCore", package: "swift-nio"),
-            ],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "YamuxTests",
-            dependencies: [
-                "AgentTestSupport",
-                "DRPC",
-                "Yamux",
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOEmbedded", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "WebSocketsTests",
-            dependencies: [
-                "AgentTestSupport",
-                "WebSockets",
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOEmbedded", package: "swift-nio"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "NIOWebSocket", package: "swift-nio"),
-            ],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "ControlPlaneTests",
-            dependencies: [
-                "ControlPlaneTestSupport",
-                "AgentCore",
-                "AgentProto",
-                "AgentTestSupport",
-                "ControlPlane",
-                "ControlPlaneAPI",
-                "DERP",
-                "DRPC",
-                "WebSockets",
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "ControlPlaneSimulatorTests",
-            dependencies: [
-                "AgentCore",
-                "AgentProto",
-                "AgentTestSupport",
-                "ControlPlaneAPI",
-                "ControlPlaneSimulator",
-                "DERP",
-                "DRPC",
-                "Disco",
-                "IPAddresses",
-                "Sodium",
-                "WebSockets",
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "WorkspaceScriptsTests",
-            dependencies: [
-                "ControlPlaneTestSupport",
-                "AgentCore",
-                "AgentProc",
-                "AgentProto",
-                "AgentTestSupport",
-                // For lives with real sockets and real scripts.
-                "ControlPlane",
-                "ControlPlaneAPI",
-                "ControlPlaneSimulator",
-                "DRPC",
-                "WorkspaceScripts",
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "BoundaryLogTests",
-            dependencies: [
-                "ControlPlaneTestSupport",
-                "AgentCore",
-                "AgentProto",
-                "AgentTestSupport",
-                "BoundaryLog",
-                "CPlatform",
-                "ControlPlaneAPI",
-                "DRPC",
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "DRPCTests",
-            dependencies: [
-                "AgentCore",
-                "DRPC",
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOEmbedded", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "SwiftProtobuf", package: "swift-protobuf"),
-            ],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "GitWatchTests",
-            dependencies: [
-                "AgentCore",
-                "AgentProc",
-                "AgentTestSupport",
-                "CPlatform",
-                "GitWatch",
-                // Built for the worker.
-                "WorkspaceAgent",
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-            ],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "GitCredentialsTests",
-            dependencies: ["AgentCore", "AgentTestSupport", "GitCredentials"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "FilesTests",
-            dependencies: [
-                "AgentCore",
-                "AgentHTTP",
-                "AgentTestSupport",
-                "CPlatform",
-                "CTestSupport",
-                "Files",
-                // Built for the tests that run the daemon.
-                "WorkspaceAgent",
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-            ],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "DesktopTests",
-            dependencies: [
-                "AgentCore",
-                "AgentHTTP",
-                "AgentProc",
-                "AgentTestSupport",
-                "CDesktop",
-                "CPlatform",
-                "Desktop",
-                // Built for the tests that run the daemon.
-                "WorkspaceAgent",
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-            ],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "AgentProtoTests",
-            dependencies: ["AgentProto", .product(name: "SwiftProtobuf", package: "swift-protobuf")],
-            exclude: ["Vectors"],
-            swiftSettings: strict
-        ),
-        .testTarget(
-            name: "AgentSocketTests",
-            dependencies: [
-                "AgentCore",
-                "AgentProto",
-                "AgentSocket",
-                "AgentTestSupport",
-                "DRPC",
-                // Built for the tests that run the commands.
-                "WorkspaceAgent",
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
+                "ControlPlaneAPI", "ControlPlaneSimulator", "DRPC", "GitCredentials", "IPAddresses", "Tailnet",
+                "WorkspaceAgent", .nioCore, .nioPosix, .protobuf,
             ],
             swiftSettings: strict
         ),

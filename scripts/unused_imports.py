@@ -155,7 +155,7 @@ def declared(module, testable=False, exported=False):
         elif exported:  # by a package for another platform
             known[key] = Names()
         else:
-            sys.exit(f"unused-imports.py: where is the module {module}? Run swift package resolve, or add it here.")
+            sys.exit(f"unused_imports.py: where is the module {module}? Run swift package resolve, or add it here.")
     return known[key]
 
 
