@@ -78,6 +78,24 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
         }
     }
 
+    @Test func aTextRunsWithTheInterpreterOfItsFirstLine() async throws {
+        try await ScriptFixture.with { fixture in
+            try fixture.manifest(metadata: [
+                item("bash", "#!/usr/bin/env bash\na=(1 2 3); echo ${#a[@]}", timeout: 3600),
+                item("python", "  #!/usr/bin/env python3\nprint(6 * 7)", timeout: 3600),
+                item("missing", "#!/no/such/interpreter\n", timeout: 3600),
+            ])
+            let connection = RecordingConnection()
+            try await collecting(fixture, connection) {
+                let all = try await results(fixture, connection, 3)
+                let found = Dictionary(all.map { ($0.key, $0.result) }) { first, _ in first }
+                #expect(found["bash"]?.value == "3" && found["bash"]?.error == "")
+                #expect(found["python"]?.value == "42" && found["python"]?.error == "")
+                #expect(found["missing"]?.error.contains("/no/such/interpreter") == true)
+            }
+        }
+    }
+
     @Test func runsAtOnceAndThenEachIntervalNeverTwiceAtATime() async throws {
         try await ScriptFixture.with { fixture in
             try fixture.manifest(metadata: [

@@ -33,7 +33,7 @@ package struct ScriptContext: Sendable {
         self.wallTime = wallTime
     }
 
-    /// The command for a text: the login shell's `-c` (spec: control plane, Scripts).
+    /// The command for a text: the login shell's `-c`, or that of the interpreter that its first line names after `#!`.
     func command(
         _ text: Secret<String>, directory: String, variables: [String: String] = [:], gate: OutputGate? = nil
     ) throws -> Command {
@@ -43,8 +43,8 @@ package struct ScriptContext: Sendable {
             throw ManifestError("the script holds a NUL character; take it out")
         }
         return Command(
-            arguments: [user.shell, "-c", text], environment: environment.build(request: variables),
-            workdir: directory, gate: gate)
+            arguments: Shebang.command(for: text, shell: user.shell),
+            environment: environment.build(request: variables), workdir: directory, gate: gate)
     }
 
     /// The directory to start in: the manifest's, or home while there is no such directory.
