@@ -40,7 +40,8 @@ struct FileInfo: Encodable {
         size = Int64(info.st_size)
         mode = FileMode.text(info.st_mode)
         owner = Owner(
-            uid: info.st_uid, gid: info.st_gid, user: Self.userName(info.st_uid), group: Self.groupName(info.st_gid))
+            uid: info.st_uid, gid: info.st_gid, user: UserAccount.find(info.st_uid)?.name,
+            group: Self.groupName(info.st_gid))
         modified_at = Self.time(info.st_mtim)
         switch info.st_mode & S_IFMT {
         case S_IFLNK: target = try readLink(path)
@@ -77,30 +78,11 @@ struct FileInfo: Encodable {
         return "\(seconds).\(String(repeating: "0", count: max(0, 9 - nanoseconds.utf8.count)))\(nanoseconds)Z"
     }
 
-    private static func userName(_ id: uid_t) -> String? {
-        var (entry, found) = (passwd(), UnsafeMutablePointer<passwd>?.none)
-        return named {
-            getpwuid_r(id, &entry, $0, $1, &found)
-        } name: {
-            found?.pointee.pw_name
-        }
-    }
-
     private static func groupName(_ id: gid_t) -> String? {
         var (entry, found) = (Glibc.group(), UnsafeMutablePointer<Glibc.group>?.none)
-        return named {
-            getgrgid_r(id, &entry, $0, $1, &found)
-        } name: {
-            found?.pointee.gr_name
-        }
-    }
-
-    private static func named(
-        _ look: (UnsafeMutablePointer<CChar>, Int) -> CInt, name: () -> UnsafeMutablePointer<CChar>?
-    ) -> String? {
-        withUnsafeTemporaryAllocation(of: CChar.self, capacity: 16 << 10) { area in
-            guard let base = area.baseAddress, look(base, area.count) == 0 else { return nil }
-            return name().map { String(cString: $0) }
+        return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 16 << 10) { area in
+            guard let base = area.baseAddress, getgrgid_r(id, &entry, base, area.count, &found) == 0 else { return nil }
+            return found?.pointee.gr_name.map { String(cString: $0) }
         }
     }
 }

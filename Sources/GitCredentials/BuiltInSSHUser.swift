@@ -1,4 +1,4 @@
-import Glibc
+import AgentCore
 
 /// The user on whose behalf it runs, and the files at home.
 struct BuiltInSSHUser {
@@ -8,10 +8,10 @@ struct BuiltInSSHUser {
     let home: String
 
     init(environment: [String: String]) {
-        let entry = getpwuid(geteuid())?.pointee
-        name = entry.flatMap { $0.pw_name.map { String(cString: $0) } } ?? environment["USER"] ?? ""
+        let account = UserAccount.find()
+        name = account?.name ?? environment["USER"] ?? ""
         let home = environment["HOME"].flatMap { $0.hasPrefix("/") ? $0 : nil }
-        self.home = home ?? entry.flatMap { $0.pw_dir.map { String(cString: $0) } } ?? ""
+        self.home = home ?? account?.home ?? ""
     }
 
     func file(_ name: String) -> String { "\(home)/.ssh/\(name)" }

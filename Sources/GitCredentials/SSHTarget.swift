@@ -39,8 +39,7 @@ struct SSHTarget: Equatable {
     }
 
     static func accountHome() -> String {
-        guard let account = getpwuid(getuid()), let home = account.pointee.pw_dir else { return "" }
-        return String(cString: home)
+        UserAccount.find(getuid())?.home ?? ""
     }
 
     // MARK: What ssh says at its end

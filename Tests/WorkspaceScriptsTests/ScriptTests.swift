@@ -388,9 +388,13 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
         for shell in ["", "sh", "/usr/sbin/nologin", "/bin/false", "/no/such"] {
             #expect(LoginUser.usable(shell) == "/bin/sh")
         }
-        let user = LoginUser.current(environment: [:])
-        #expect(user.home.hasPrefix("/") && user.shell.hasPrefix("/"))
-        #expect(LoginUser.current(environment: ["HOME": "/h"]).home == "/h")
+        let account = UserAccount(name: "ann", home: "/home/ann", shell: "/bin/bash")
+        #expect(
+            LoginUser(account, environment: ["SHELL": "/bin/cat"]) == LoginUser(home: "/home/ann", shell: "/bin/bash"))
+        #expect(LoginUser(account, environment: ["HOME": "/h"]).home == "/h")
+        // A user that the database does not know.
+        #expect(LoginUser(nil, environment: [:]) == LoginUser(home: "/", shell: "/bin/sh"))
+        #expect(LoginUser(nil, environment: ["SHELL": "/bin/bash"]).shell == "/bin/bash")
     }
 }
 

@@ -217,10 +217,7 @@ struct AgentConfiguration: Sendable {
 
     static func home(_ environment: [String: String]) -> String {
         if let home = environment["HOME"], home.hasPrefix("/") { return home }
-        if let entry = getpwuid(geteuid()), let directory = entry.pointee.pw_dir {
-            return String(cString: directory)
-        }
-        return "/"
+        return UserAccount.find()?.home ?? "/"
     }
 
     static func defaultSocket(_ environment: [String: String]) -> String {

@@ -98,10 +98,10 @@ struct ControlPlaneParts: Sendable {
         _ tailnet: TailnetParts?
     ) async -> AgentSession {
         let (configuration, metrics, logger) = (context.configuration, context.metrics, context.logger)
-        let user = (try? await scriptPool.run { LoginUser.current(environment: configuration.environment) })
+        let account = (try? await scriptPool.run { UserAccount.find() }) ?? nil
         let scripts = ScriptContext(
             runner: runner, environment: environment,
-            user: user ?? LoginUser(home: configuration.directory, shell: "/bin/sh"), pool: scriptPool,
+            user: LoginUser(account, environment: configuration.environment), pool: scriptPool,
             executor: context.executor, clock: context.clock, logger: logger)
         let actions = WorkspaceManifestActions(
             context: scripts,

@@ -70,7 +70,7 @@ struct DoctorChecks {
             },
             Group(one: "libgit2") { ProgramChecks.libgit2(problem: GitLibrary.problem) },
             Group(one: "sqlite") { ProgramChecks.sqlite(problem: SQLiteLibrary.problem) },
-            Group(one: "shell") { ProgramChecks.shell(login: LoginUser.namedShell()) },
+            Group(one: "shell") { ProgramChecks.shell(login: UserAccount.find()?.shell) },
         ]
     }
 
