@@ -28,7 +28,7 @@ final class NodeWorld: Sendable {
     /// What the agent sent to the control plane.
     let requests = Mutex<[Coder_Tailnet_V2_CoordinateRequest]>([])
 
-    private init(isDirect: Bool, ownPorts: Set<UInt16>, limits: NetStackLimits) async throws {
+    private init(isDirect: Bool, port: UInt16, ownPorts: Set<UInt16>, limits: NetStackLimits) async throws {
         let loops = Array(group.makeIterator())
         let relay = try await TestRelay(on: loops[2])
         self.relay = relay
@@ -38,13 +38,14 @@ final class NodeWorld: Sendable {
         (self.agentAddresses, self.clientAddresses) = (agentAddresses, clientAddresses)
         let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
         let machine = Machine(interfaces: { [IPAddress(v4: 0x7f00_0001)] }, resolve: { _, _ in throw ChannelError.eof })
-        func node(_ addresses: TailnetAddresses, _ loop: any EventLoop) throws -> TailnetNode {
+        func node(_ addresses: TailnetAddresses, _ port: UInt16, _ loop: any EventLoop) throws -> TailnetNode {
             var configuration = TailnetNode.Configuration(addresses: addresses, controlPlane: nil)
             configuration.isDirectEnabled = isDirect
+            configuration.port = port
             configuration.limits = limits
             return try TailnetNode(configuration, transport: relay, machine: machine, on: loop, logger: logger)
         }
-        (agent, client) = (try node(agentAddresses, loops[0]), try node(clientAddresses, loops[1]))
+        (agent, client) = (try node(agentAddresses, port, loops[0]), try node(clientAddresses, 0, loops[1]))
         let services = TunnelPorts.Configuration(ownPorts: ownPorts) { [weak self] _, peer in
             self?.http.withLock { $0.append(peer) }
         }
@@ -55,10 +56,10 @@ final class NodeWorld: Sendable {
     }
 
     static func run(
-        isDirect: Bool = false, ownPorts: Set<UInt16> = [], limits: NetStackLimits = .init(),
+        isDirect: Bool = false, port: UInt16 = 0, ownPorts: Set<UInt16> = [], limits: NetStackLimits = .init(),
         _ body: (NodeWorld) async throws -> Void
     ) async throws {
-        let world = try await NodeWorld(isDirect: isDirect, ownPorts: ownPorts, limits: limits)
+        let world = try await NodeWorld(isDirect: isDirect, port: port, ownPorts: ownPorts, limits: limits)
         do {
             try await body(world)
             await world.end()

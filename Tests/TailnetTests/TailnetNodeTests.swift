@@ -4,6 +4,7 @@ import DERP
 import Foundation
 import IPAddresses
 import NIOCore
+import NIOPosix
 import NetStack
 import Testing
 
@@ -90,6 +91,25 @@ import Testing
             let direct = try await world.agent.loop.flatSubmit { world.agent.ping(client) }.get()
             #expect(direct.latency != nil && direct.endpoint?.address == IPAddress(v4: 0x7f00_0001))
         }
+    }
+
+    /// `--tailnet-listen-port`: for those who open one port in a firewall. Where another program has it, any port is better
+    /// than no direct path.
+    @Test(arguments: [true, false]) func directPathsUseThePortThatWasAskedFor(isFree: Bool) async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let other = try await UDPSockets.open(port: 0, forbidsFragments: false, on: group.next())
+        let port = other.port
+        if isFree { try await group.next().submit { other.close() }.get() }
+        try await NodeWorld.run(isDirect: true, port: port) { world in
+            try await world.ready()
+            try await eventually("sockets") { try await world.report().direct.port != nil }
+            #expect(try await (world.report().direct.port == port) == isFree)
+            let echo = try LoopbackServer(LoopbackServer.echo)
+            _ = try await world.exchange(echo.port, [1, 2, 3])
+            try await world.peer("a direct path") { $0.path == .direct }
+        }
+        if !isFree { try await group.next().submit { other.close() }.get() }
+        try await group.shutdownGracefully()
     }
 
     @Test func forbiddenDirectPathsAreNotAnnounced() async throws {

@@ -22,6 +22,7 @@ final class DirectSockets {
     static let refresh = TimeAmount.seconds(60)
     static let retry = TimeAmount.seconds(5)
 
+    private let wantedPort: UInt16
     private let loop: any EventLoop
     private let executor: EventLoopTaskExecutor
     private let machine: Machine
@@ -38,7 +39,11 @@ final class DirectSockets {
     /// Why there is no socket, or why the kernel refused datagrams.
     private(set) var problem: String?
 
-    init(loop: any EventLoop, executor: EventLoopTaskExecutor, machine: Machine, logger: Logger) {
+    /// - Parameter port: 0, or one that is in use, lets the kernel choose.
+    init(
+        port: UInt16 = 0, loop: any EventLoop, executor: EventLoopTaskExecutor, machine: Machine, logger: Logger
+    ) {
+        wantedPort = port
         (self.loop, self.executor, self.machine, self.logger) = (loop, executor, machine, logger)
     }
 
@@ -74,10 +79,18 @@ final class DirectSockets {
         guard isWanted, sockets == nil, !isOpening else { return }
         isOpening = true
         let (loop, direct) = (loop, NIOLoopBound(self, eventLoop: loop))
+        let (port, logger) = (wantedPort, logger)
         Task(executorPreference: executor) {
             let result: Result<UDPSockets, any Error>
             do {
-                result = .success(try await UDPSockets.open(port: 0, forbidsFragments: true, on: loop))
+                do {
+                    result = .success(try await UDPSockets.open(port: port, forbidsFragments: true, on: loop))
+                } catch  where port != 0 {
+                    logger.warning(
+                        "direct paths use another UDP port than the one that was asked for",
+                        metadata: ["port": "\(port)", "reason": "\(error)"])
+                    result = .success(try await UDPSockets.open(port: 0, forbidsFragments: true, on: loop))
+                }
             } catch {
                 result = .failure(error)
             }

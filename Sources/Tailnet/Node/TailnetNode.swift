@@ -21,6 +21,8 @@ package final class TailnetNode: Underlay, @unchecked Sendable {
         package var controlPlane: ControlPlaneAddress?
         package var alwaysWebSocket = false
         package var isDirectEnabled = true
+        /// UDP port of direct paths; 0, or one that is in use, lets the kernel choose.
+        package var port: UInt16 = 0
         package var limits = NetStackLimits()
 
         package init(addresses: TailnetAddresses, controlPlane: ControlPlaneAddress?) {
@@ -89,7 +91,8 @@ package final class TailnetNode: Underlay, @unchecked Sendable {
         relays = Relays(
             loop: loop, executor: executor, key: key, alwaysWebSocket: configuration.alwaysWebSocket,
             transport: transport, clock: clock, logger: logger)
-        direct = DirectSockets(loop: loop, executor: executor, machine: machine, logger: logger)
+        direct = DirectSockets(
+            port: configuration.port, loop: loop, executor: executor, machine: machine, logger: logger)
         coordinator = Coordinator(
             addresses: configuration.addresses, key: key.publicKey, disco: discoKey.publicKey
         ) { TunnelClock.timestamp() }
