@@ -57,9 +57,13 @@ struct RESTRoutes: Sendable {
         case "me/gitsshkey":
             return gitSSHKey.map(Self.json) ?? Self.problem(404, "this workspace's owner has no key")
         case "me/external-auth":
-            let match = query["match"] ?? ""
-            guard let auth = externalAuth, auth.serves.isEmpty || auth.serves.contains(where: match.hasPrefix) else {
-                return Self.problem(404, "no provider matches \(match)")
+            let (match, id) = (query["match"] ?? "", query["id"] ?? "")
+            guard let auth = externalAuth,
+                id.isEmpty
+                    ? auth.serves.isEmpty || auth.serves.contains(where: match.hasPrefix)
+                    : auth.id.isEmpty || auth.id == id
+            else {
+                return Self.problem(404, id.isEmpty ? "no provider matches \(match)" : "there is no provider \(id)")
             }
             return !auth.url.isEmpty && query["listen"] == "true" ? .login : Self.json(auth)
         default:

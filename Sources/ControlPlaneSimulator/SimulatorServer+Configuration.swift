@@ -1,5 +1,6 @@
 import AgentCore
 import ControlPlaneAPI
+import FoundationEssentials
 import WebSockets
 
 extension SimulatorServer {
@@ -29,6 +30,10 @@ extension SimulatorServer {
         package var password: String
         /// What the URLs begin with that it is for; empty for all. Others are 404.
         package var serves: [String]
+        /// Its id, for requests that ask by that; another one is 404. Empty for all.
+        package var id = ""
+        /// Further fields of the token, a JSON object; nil for none.
+        package var tokenExtra: String?
 
         package init(
             accessToken: String, url: String = "", type: String = "", username: String = "", password: String = "",
@@ -44,7 +49,19 @@ extension SimulatorServer {
 
         enum CodingKeys: String, CodingKey {
             case accessToken = "access_token"
+            case tokenExtra = "token_extra"
             case url, type, username, password
+        }
+
+        package func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(accessToken, forKey: .accessToken)
+            let extra = tokenExtra.flatMap { try? JSONDecoder().decode(JSONValue.self, from: Data($0.utf8)) }
+            try container.encodeIfPresent(extra, forKey: .tokenExtra)
+            try container.encode(url, forKey: .url)
+            try container.encode(type, forKey: .type)
+            try container.encode(username, forKey: .username)
+            try container.encode(password, forKey: .password)
         }
     }
 

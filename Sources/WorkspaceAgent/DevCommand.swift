@@ -28,7 +28,7 @@ struct DevCommand: ParsableCommand {
     )
     var manifest: String?
 
-    @Option(help: "text: short lines; json: one object a line. [WORKSPACE_AGENT_DEV_OUTPUT]")
+    @Option(name: .shortAndLong, help: "text: short lines; json: one object a line. [WORKSPACE_AGENT_DEV_OUTPUT]")
     var output = Output.text
 
     @OptionGroup(title: "Daemon options")

@@ -20,6 +20,7 @@ struct WorkspaceAgent: ParsableCommand {
             AgentCommand.self, DevCommand.self, ExpCommand.self, SyncCommand.self, ProcCommand.self, FileCommand.self,
             GitSSHCommand.self, GitAskpassCommand.self, GitCommands.self, DesktopCommand.self,
             TailnetCommand.self, UICommand.self,
+            StatCommand.self, ExternalAuthCommand.self,
             DoctorCommand.self,
             CompletionCommand.self, VersionCommand.self,
         ])
@@ -27,12 +28,18 @@ struct WorkspaceAgent: ParsableCommand {
     static func main() {
         // The daemon's own helper: before the parser, which it need not wait for.
         if CommandLine.arguments.dropFirst().elementsEqual([GitWorker.command]) { return GitWorker.run() }
+        let root: any ParsableCommand.Type =
+            CoderCommand.isName(CommandLine.arguments.first ?? "") ? CoderCommand.self : Self.self
         do {
             // As GIT_ASKPASS, git gives us its prompt and nothing else.
             let arguments = TypedArguments.complete(
                 Array(CommandLine.arguments.dropFirst()), ProcessEnvironment.current)
             let isPrompt = arguments.count == 1 && GitPrompt.isPrompt(arguments[0])
-            var command = try parseAsRoot(isPrompt ? ["gitaskpass"] + arguments : arguments)
+            if root == CoderCommand.self, !isPrompt, let refusal = CoderCommand.refusal(of: arguments) {
+                complain(refusal, prefix: false)
+                Glibc.exit(1)
+            }
+            var command = try root.parseAsRoot(isPrompt ? ["gitaskpass"] + arguments : arguments)
             do {
                 if let parsed = command as? any AsyncParsableCommand {
                     // Used by that one task from here on.
@@ -46,7 +53,7 @@ struct WorkspaceAgent: ParsableCommand {
                 }
             } catch let error as ValidationError {
                 // Thrown by a command that runs, it would show the usage of the program.
-                let usage = usageString(for: type(of: command))
+                let usage = root.usageString(for: type(of: command))
                 let words = usage.split(separator: " ").prefix { !"<[-(".contains($0.prefix(1)) }
                 complain(
                     "Error: \(error.message)\nUsage: \(usage)\n"
@@ -60,10 +67,10 @@ struct WorkspaceAgent: ParsableCommand {
             complain(failure.message)
             Glibc.exit(failure.code)
         } catch {
-            let code = exitCode(for: error)
+            let code = root.exitCode(for: error)
             // Help and --version are errors to the parser.
-            guard !code.isSuccess else { Self.exit(withError: error) }
-            complain(fullMessage(for: error), prefix: false)
+            guard !code.isSuccess else { root.exit(withError: error) }
+            complain(root.fullMessage(for: error), prefix: false)
             Glibc.exit(code == .validationFailure ? 2 : 1)
         }
     }

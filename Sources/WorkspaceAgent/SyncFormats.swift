@@ -102,6 +102,8 @@ indirect enum SyncJSON {
     case null
     case bool(Bool)
     case string(String)
+    /// A whole number without decimals, as far as a Double has each of them.
+    case number(Double)
     case array([SyncJSON])
     case object([(String, SyncJSON)])
 
@@ -112,6 +114,7 @@ indirect enum SyncJSON {
         case .null: return "null"
         case .bool(let value): return value ? "true" : "false"
         case .string(let value): return Self.quoted(value)
+        case .number(let value): return Int64(exactly: value).map { "\($0)" } ?? "\(value)"
         case .array(let values):
             if values.isEmpty { return "[]" }
             return "["

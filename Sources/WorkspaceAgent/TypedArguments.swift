@@ -8,6 +8,8 @@ enum TypedArguments {
         var name: String
         var isSwitch = false
 
+        var words: [String] { command.split(separator: " ").map(String.init) }
+
         func isTyped(_ argument: String) -> Bool {
             argument == flag || argument.hasPrefix("\(flag)=") || flag == "--output" && argument.hasPrefix("-o")
         }
@@ -68,6 +70,20 @@ enum TypedArguments {
         Variable(command: "desktop view", flag: "--no-open", name: "WORKSPACE_AGENT_NO_OPEN", isSwitch: true),
         Variable(command: "ui", flag: "--read-only", name: "WORKSPACE_AGENT_UI_READ_ONLY", isSwitch: true),
         Variable(command: "ui", flag: "--no-open", name: "WORKSPACE_AGENT_NO_OPEN", isSwitch: true),
+        Variable(command: "stat", flag: "--output", name: "WORKSPACE_AGENT_STAT_TABLE_OUTPUT"),
+        Variable(command: "stat all", flag: "--output", name: "WORKSPACE_AGENT_STAT_TABLE_OUTPUT"),
+        Variable(command: "stat cpu", flag: "--output", name: "WORKSPACE_AGENT_STAT_OUTPUT"),
+        Variable(command: "stat cpu", flag: "--host", name: "WORKSPACE_AGENT_STAT_HOST", isSwitch: true),
+        Variable(command: "stat mem", flag: "--output", name: "WORKSPACE_AGENT_STAT_OUTPUT"),
+        Variable(command: "stat mem", flag: "--host", name: "WORKSPACE_AGENT_STAT_HOST", isSwitch: true),
+        Variable(command: "stat mem", flag: "--prefix", name: "WORKSPACE_AGENT_STAT_PREFIX"),
+        Variable(command: "stat disk", flag: "--output", name: "WORKSPACE_AGENT_STAT_OUTPUT"),
+        Variable(command: "stat disk", flag: "--path", name: "WORKSPACE_AGENT_STAT_PATH"),
+        Variable(command: "stat disk", flag: "--prefix", name: "WORKSPACE_AGENT_STAT_PREFIX"),
+        Variable(
+            command: "external-auth access-token", flag: "--extra", name: "WORKSPACE_AGENT_EXTERNAL_AUTH_EXTRA"),
+        Variable(
+            command: "external-auth access-token", flag: "--output", name: "WORKSPACE_AGENT_EXTERNAL_AUTH_OUTPUT"),
         Variable(command: "doctor", flag: "--output", name: "WORKSPACE_AGENT_DOCTOR_OUTPUT"),
     ]
 
@@ -84,12 +100,14 @@ enum TypedArguments {
         }
         var words = result.prefix { !$0.hasPrefix("-") }[...]
         if words.first == "exp" { words = words.dropFirst() }
-        for variable in variables {
-            let command = variable.command.split(separator: " ").map(String.init)
-            guard words.starts(with: command), let value = environment[variable.name], !value.isEmpty,
+        let matching = variables.filter { words.starts(with: $0.words) }
+        // Not those of `stat` for `stat cpu`.
+        let longest = matching.map(\.words.count).max()
+        for variable in matching where variable.words.count == longest {
+            guard let value = environment[variable.name], !value.isEmpty,
                 !result.contains(where: { variable.isTyped($0) })
             else { continue }
-            let place = words.startIndex + command.count
+            let place = words.startIndex + variable.words.count
             if !variable.isSwitch {
                 result.insert(contentsOf: [variable.flag, value], at: place)
             } else if isTrue(value) {

@@ -21,11 +21,20 @@ package struct ControlPlaneREST: Sendable {
         /// What the provider gave with the token, as a JSON text with sorted keys; nil when there was none.
         /// It may hold further tokens.
         package var tokenExtra: Secret<String>?
+        /// The whole answer, a JSON text as it came.
+        package var answer: Secret<String>
         package var url: String
         package var type: String
         package var expiresAt: String?
         package var username: String
         package var password: Secret<String>
+
+        /// A field of what came with the token.
+        /// - Parameter path: names of fields, separated by dots; a number for an element of a list.
+        /// - Returns: a string as it is and another value as JSON; nil where there is no such field.
+        package func extra(_ path: String) -> Secret<String>? {
+            tokenExtra.flatMap { JSONText.field(path, in: $0.reveal()) }.map { Secret($0) }
+        }
     }
 
     /// What to ask ``externalAuth(_:)`` for: by `match` (a URL) or `id`.
@@ -63,8 +72,12 @@ package struct ControlPlaneREST: Sendable {
             guard let value, !value.isEmpty else { return }
             query.append("\(name)=\(Self.escape(value))")
         }
-        add("match", request.match)
-        add("id", request.id)
+        if let id = request.id {
+            // Asked for by id, the other one is there and empty.
+            query = ["id=\(Self.escape(id))", "match=\(Self.escape(request.match ?? ""))"]
+        } else {
+            add("match", request.match)
+        }
         if request.listen { add("listen", "true") }
         add("git_branch", request.gitBranch)
         add("git_remote_origin", request.gitRemoteOrigin)
@@ -78,12 +91,12 @@ package struct ControlPlaneREST: Sendable {
             var username: String?
             var password: String?
         }
-        let body: Body = try await get(
+        let (body, answer): (Body, Data) = try await fetch(
             "/api/v2/workspaceagents/me/external-auth?\(query.joined(separator: "&"))",
             within: request.listen ? times.longPoll : times.request)
         return ExternalAuth(
             accessToken: Secret(body.access_token ?? ""), tokenExtra: body.token_extra?.text.map { Secret($0) },
-            url: body.url ?? "", type: body.type ?? "",
+            answer: Secret(String(decoding: answer, as: UTF8.self)), url: body.url ?? "", type: body.type ?? "",
             expiresAt: body.expires_at, username: body.username ?? "", password: Secret(body.password ?? ""))
     }
 
@@ -200,12 +213,20 @@ package struct ControlPlaneREST: Sendable {
     }
 
     private func get<Body: Decodable>(_ uri: String, within limit: TimeAmount) async throws -> Body {
+        try await fetch(uri, within: limit).body
+    }
+
+    /// The decoded body, and its bytes.
+    private func fetch<Body: Decodable>(
+        _ uri: String, within limit: TimeAmount
+    ) async throws -> (body: Body, bytes: Data) {
         let name = "GET \(transport.server)\(uri.prefix { $0 != "?" })"
         let fields = try await authorized()
         let answer = try await transport.send(.GET, uri, headers: fields, within: limit)
         guard answer.status == 200 else { throw HTTPFailure(answer).error(name, sent: fields) }
         do {
-            return try JSONDecoder().decode(Body.self, from: Data(answer.body.readableBytesView))
+            let bytes = Data(answer.body.readableBytesView)
+            return (try JSONDecoder().decode(Body.self, from: bytes), bytes)
         } catch {
             // Not the decoder's error: it may quote the body, which holds secrets.
             throw ControlPlaneError(.protocolViolation, "\(name): the answer is not the JSON that was expected")

@@ -10,9 +10,29 @@ struct JSONText: Decodable {
             text = nil
             return
         }
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-        text = (try? encoder.encode(value)).map { String(decoding: $0, as: UTF8.self) }
+        text = value.json
+    }
+
+    /// A value inside of a JSON text, by names of fields and numbers of elements with dots between: a string as it is,
+    /// another value as JSON. nil where there is none, or `null`.
+    static func field(_ path: String, in text: String) -> String? {
+        guard var value = try? JSONDecoder().decode(Value.self, from: Data(text.utf8)) else { return nil }
+        for name in path.split(separator: ".", omittingEmptySubsequences: false) {
+            switch value {
+            case .object(let fields):
+                guard let field = fields[String(name)] else { return nil }
+                value = field
+            case .array(let values):
+                guard let index = Int(name), values.indices.contains(index) else { return nil }
+                value = values[index]
+            default: return nil
+            }
+        }
+        switch value {
+        case .null: return nil
+        case .string(let text): return text
+        default: return value.json
+        }
     }
 
     private indirect enum Value: Codable, Equatable {
@@ -23,6 +43,12 @@ struct JSONText: Decodable {
         case string(String)
         case array([Value])
         case object([String: Value])
+
+        var json: String? {
+            let encoder = JSONEncoder()
+            encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+            return (try? encoder.encode(self)).map { String(decoding: $0, as: UTF8.self) }
+        }
 
         init(from decoder: any Decoder) throws {
             guard decoder.codingPath.count <= DialLimits.jsonDepth else { throw TooDeep() }

@@ -12,7 +12,7 @@ package struct ResourceReader: Sendable {
     }
 
     /// Where `/proc` and `/sys` are; another directory in tests.
-    private let root: String
+    let root: String
 
     package init(root: String = "") { self.root = root }
 
@@ -20,9 +20,7 @@ package struct ResourceReader: Sendable {
     /// at once (inactive file pages) does not count as used.
     package func memory() -> Usage? {
         let machine = meminfo()
-        let tightest = tightest(
-            "memory", Files(limit: "memory.max", usage: "memory.current", cache: "inactive_file"),
-            Files(limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", cache: "total_inactive_file"))
+        let tightest = tightest("memory", .memory, .memory1)
         // "No limit" is a number larger than any machine in version 1.
         if let tightest, tightest.total < machine?.total ?? .max { return tightest }
         return machine
@@ -44,17 +42,22 @@ package struct ResourceReader: Sendable {
     }
 
     /// The names of a controller's files in a cgroup.
-    private struct Files {
+    struct Files {
         var limit: String
         var usage: String
         /// The key of memory.stat for what the kernel could drop at once.
         var cache: String?
+
+        static let memory = Files(limit: "memory.max", usage: "memory.current", cache: "inactive_file")
+        /// In version 1.
+        static let memory1 = Files(
+            limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", cache: "total_inactive_file")
     }
 
     /// - Parameters:
     ///   - new: in version 2 of cgroups.
     ///   - old: in version 1.
-    private func tightest(_ controller: Substring, _ new: Files, _ old: Files) -> Usage? {
+    func tightest(_ controller: Substring, _ new: Files, _ old: Files) -> Usage? {
         let groups = text("/proc/self/cgroup") ?? ""
         var tightest: Usage?
         for line in groups.split(separator: "\n") {
@@ -81,18 +84,24 @@ package struct ResourceReader: Sendable {
         var tightest: Usage?
         while true {
             let directory = mount + path
-            if let limit = number(text("\(directory)/\(files.limit)")), limit > 0,
-                let usage = number(text("\(directory)/\(files.usage)")), limit < tightest?.total ?? .max
+            if let limit = number(text("\(directory)/\(files.limit)")), limit > 0, limit < tightest?.total ?? .max,
+                let used = used(files, in: directory)
             {
-                let cache = files.cache.flatMap { value($0, in: text("\(directory)/memory.stat") ?? "") } ?? 0
-                tightest = Usage(used: max(0, usage - min(usage, cache)), total: limit)
+                tightest = Usage(used: used, total: limit)
             }
             guard let slash = path.lastIndex(of: "/") else { return tightest }
             path = String(path[..<slash])
         }
     }
 
-    private func meminfo() -> Usage? {
+    /// What a group uses.
+    func used(_ files: Files, in directory: String) -> Int64? {
+        guard let usage = number(text("\(directory)/\(files.usage)")) else { return nil }
+        let cache = files.cache.flatMap { value($0, in: text("\(directory)/memory.stat") ?? "") } ?? 0
+        return max(0, usage - min(usage, cache))
+    }
+
+    func meminfo() -> Usage? {
         guard let text = text("/proc/meminfo"), let total = value("MemTotal:", in: text),
             let available = value("MemAvailable:", in: text)
         else { return nil }
@@ -101,7 +110,7 @@ package struct ResourceReader: Sendable {
     }
 
     /// The number after a key at the start of a line.
-    private func value(_ key: String, in text: String) -> Int64? {
+    func value(_ key: String, in text: String) -> Int64? {
         for line in text.split(separator: "\n") {
             let words = line.split(separator: " ", omittingEmptySubsequences: true)
             if words.count >= 2, words[0] == key { return Int64(words[1]) }
@@ -109,7 +118,7 @@ package struct ResourceReader: Sendable {
         return nil
     }
 
-    private func number(_ text: String?) -> Int64? {
+    func number(_ text: String?) -> Int64? {
         // `max` is no number, and neither is a limit past 2^63.
         text.flatMap { Int64($0.prefix { $0.isNumber }) }
     }
@@ -120,7 +129,7 @@ package struct ResourceReader: Sendable {
     }
 
     /// The first 64 KiB of a file; nil when it cannot be read.
-    private func text(_ path: String) -> String? {
+    func text(_ path: String) -> String? {
         let descriptor = open(root + path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { return nil }
         defer { close(descriptor) }

@@ -4,24 +4,26 @@ import ControlPlane
 import Logging
 import NIOPosix
 
-/// The control plane's REST for a command that git runs: configured by the environment that the daemon
-/// gives to whatever it starts.
+/// The control plane's REST for a command that runs in the workspace, as git's helpers do: configured by the environment
+/// that the daemon gives to what it starts.
 enum GitLink {
-    /// - Parameter limit: of all of it; what hangs then is left behind, for the process ends soon.
+    /// - Parameters:
+    ///   - options: flags of the command's own, which win over the environment; nil for none.
+    ///   - limit: of all of it; what hangs then is left behind, for the process ends soon.
     /// - Throws: ``ControlPlaneError`` for an answer that has not what was asked for; ``CommandFailure`` when
     ///   there is no control plane to ask.
     static func use<T: Sendable>(
-        atMost limit: Duration = .seconds(900),
+        _ options: LinkOptions? = nil, atMost limit: Duration = .seconds(900),
         _ body: @escaping @Sendable (ControlPlaneREST) async throws -> T
     ) async throws -> T {
         let environment = ProcessEnvironment.current
-        guard let settings = try LinkSettings(LinkOptions.parse([]), environment) else {
+        guard let settings = try LinkSettings(options ?? LinkOptions.parse([]), environment) else {
             throw CommandFailure(
-                message: "CODER_AGENT_URL is not set, so there is none to ask; run git in the workspace")
+                message: "CODER_AGENT_URL is not set, so there is no control plane to ask; run this in the workspace")
         }
         guard settings.auth != "token" || settings.token != nil || settings.tokenFile != nil else {
             throw CommandFailure(
-                message: "neither CODER_AGENT_TOKEN nor CODER_AGENT_TOKEN_FILE is set; run git in the workspace")
+                message: "neither CODER_AGENT_TOKEN nor CODER_AGENT_TOKEN_FILE is set; run this in the workspace")
         }
         do {
             return try await use(settings, environment, limit, body)
@@ -37,7 +39,7 @@ enum GitLink {
         }
     }
 
-    /// As ``use(atMost:_:)`` with settings of the caller's.
+    /// As ``use(_:atMost:_:)`` with settings of the caller's.
     static func use<T: Sendable>(
         _ settings: LinkSettings, _ environment: [String: String], _ limit: Duration,
         _ body: @escaping @Sendable (ControlPlaneREST) async throws -> T

@@ -67,6 +67,31 @@ import Testing
         }
     }
 
+    @Test func externalAuthByIDNamesTheEmptyMatch() async throws {
+        let body = "{\n\"url\":\"\",\"access_token\":\"t\"}"
+        try await withREST({ $1.answer(200, body) }) { rest, server in
+            var request = ControlPlaneREST.ExternalAuthRequest()
+            request.id = "git hub"
+            let answer = try await rest.externalAuth(request)
+            #expect(answer.answer.reveal() == body && !"\(answer)".contains("access_token"))
+            #expect(
+                server.requests.first?.uri == "/base/api/v2/workspaceagents/me/external-auth?id=git%20hub&match=")
+        }
+    }
+
+    @Test func fieldsOfWhatComesWithAToken() async throws {
+        let extra = #"{"user":{"id":"U1","n":7,"none":null,"list":["a",{"b":true}]},"s":"a \"b\""}"#
+        try await withREST({ $1.answer(200, #"{"access_token":"t","token_extra":\#(extra)}"#) }) { rest, _ in
+            let answer = try await rest.externalAuth(.init())
+            let cases = [
+                ("s", #"a "b""#), ("user.id", "U1"), ("user.n", "7"), ("user.list.0", "a"), ("user.list.1.b", "true"),
+                ("user.list.1", #"{"b":true}"#), ("user.none", nil), ("user.id.x", nil), ("user.list.2", nil),
+                ("user.list.x", nil), ("", nil), (".", nil), ("other", nil),
+            ]
+            for (path, expected) in cases { #expect(answer.extra(path)?.reveal() == expected, "\(path)") }
+        }
+    }
+
     @Test func whatComesWithATokenIsPassedOnAsItIs() async throws {
         let extra = #"{"b":[1,-2.5,1e300,"é/"],"a":{"deep":{"n":9007199254740993,"t":true,"none":null}}}"#
         let deep = String(repeating: "[", count: 40) + String(repeating: "]", count: 40)
