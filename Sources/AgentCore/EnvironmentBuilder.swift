@@ -7,8 +7,8 @@ import Synchronization
 /// variable means the same in a process, a script and a metadata command
 /// (spec: control plane, Environment of every spawned command).
 ///
-/// Without an ``AgentLayer`` (standalone) it gives the daemon's own environment. With one it needs the
-/// manifest, which ``update(_:)`` brings; until then children get the daemon's own environment, and one
+/// Without an ``AgentLayer`` (standalone) it gives the daemon's own environment, completed by the ``LocalLayer``. With one
+/// it needs the manifest, which ``update(_:)`` brings; until then children get the daemon's own environment, and one
 /// warning says so.
 public final class EnvironmentBuilder: Sendable {
     /// systemd's descriptors and watchdog, which name our pid and mean nothing, or harm, in a child.
@@ -34,16 +34,22 @@ public final class EnvironmentBuilder: Sendable {
     }
 
     private let base: [String: String]
+    private let lastOnPath: String?
     private let agent: AgentLayer?
     private let logger: Logger
     private let state = Mutex(State())
 
     /// - Parameters:
     ///   - base: the daemon's own environment; ``daemonOnly`` names and its settings are left out.
+    ///   - local: what this machine and the daemon's flags add to it.
     ///   - agent: nil without a control plane.
     ///   - logger: gets the warnings; never a value.
-    public init(base: [String: String], agent: AgentLayer? = nil, logger: Logger? = nil) {
-        self.base = base.filter { !Self.daemonOnly.contains($0.key) && !Self.isSetting($0.key) }
+    public init(
+        base: [String: String], local: LocalLayer = LocalLayer(), agent: AgentLayer? = nil, logger: Logger? = nil
+    ) {
+        let own = base.filter { !Self.daemonOnly.contains($0.key) && !Self.isSetting($0.key) }
+        self.base = local.completing(own)
+        lastOnPath = local.lastOnPath
         self.agent = agent
         self.logger = logger ?? Logger(label: "environment") { _ in SwiftLogNoOpLogHandler() }
     }
@@ -61,9 +67,13 @@ public final class EnvironmentBuilder: Sendable {
     }
 
     /// The environment, lowest to highest: the agent's own variables, the daemon's for other names, the
-    /// manifest's, secrets, GIT_ASKPASS, the script directory in PATH, the request's, `CODER_CHAT_ID`.
+    /// manifest's, secrets, GIT_ASKPASS and its like, our directories in PATH, the request's, `CODER_CHAT_ID`.
     public func build(request: [String: String] = [:], chat: ChatIdentity? = nil) -> [String: String] {
         var result = workspace()
+        if let lastOnPath {
+            let path = result["PATH"] ?? Self.defaultPath
+            result["PATH"] = path.isEmpty ? lastOnPath : "\(path):\(lastOnPath)"
+        }
         result.merge(request) { _, new in new }
         // Of our own command; git finds out itself what another one is.
         if let agent, result["GIT_SSH_COMMAND"] != agent.gitSSHCommand, request["GIT_SSH_VARIANT"] == nil,
@@ -99,7 +109,7 @@ public final class EnvironmentBuilder: Sendable {
         for secret in manifest.secrets where !Self.isSetting(secret.name) {
             result[secret.name] = secret.value.reveal()
         }
-        result["GIT_ASKPASS"] = agent.executable
+        result.merge(agent.fixedVariables) { _, fixed in fixed }
         if let directory = agent.scriptBinDirectory {
             let path = result["PATH"] ?? Self.defaultPath
             result["PATH"] = path.isEmpty ? directory : "\(directory):\(path)"

@@ -1,4 +1,34 @@
-/// What the environment of children takes from the daemon's configuration.
+/// What this machine and the daemon's flags add to the environment of children, with and without a control plane.
+public struct LocalLayer: Sendable {
+    /// For USER, LOGNAME, HOME and SHELL where the daemon has none; nil for a user without one.
+    public var account: UserAccount?
+    /// How this program's own commands find this daemon: they win over the daemon's variables of these names, since it may
+    /// have been given flags instead.
+    public var settings: [String: String]
+    /// A directory that becomes PATH's last entry, whatever PATH the layers make; nil for none. A request that brings a
+    /// PATH of its own gets that.
+    public var lastOnPath: String?
+
+    public init(account: UserAccount? = nil, settings: [String: String] = [:], lastOnPath: String? = nil) {
+        self.account = account
+        self.settings = settings
+        self.lastOnPath = lastOnPath
+    }
+
+    /// Whether an environment has everything that ``account`` would add.
+    public static func isComplete(_ environment: [String: String]) -> Bool {
+        UserAccount.variableNames.allSatisfy { !environment[$0, default: ""].isEmpty }
+    }
+
+    /// The daemon's environment with what is missing there.
+    func completing(_ environment: [String: String]) -> [String: String] {
+        var result = environment
+        for (name, value) in account?.variables ?? [:] where result[name, default: ""].isEmpty { result[name] = value }
+        return result.merging(settings) { _, setting in setting }
+    }
+}
+
+/// What the environment of children takes from the link to the control plane.
 public struct AgentLayer: Sendable {
     /// `CODER_AGENT_URL`.
     public var url: String
@@ -18,6 +48,17 @@ public struct AgentLayer: Sendable {
         self.token = token
         self.executable = executable
         self.scriptBinDirectory = scriptBinDirectory
+    }
+
+    /// What no other layer changes: the program that answers git's questions, and the marks by which start-up files of
+    /// shells know a session that came over the network.
+    var fixedVariables: [String: String] {
+        [
+            "GIT_ASKPASS": executable,
+            "SSH_CLIENT": "0.0.0.0 0 0",
+            "SSH_CONNECTION": "0.0.0.0 0 0.0.0.0 0",
+            "CS_DISABLE_GETTING_STARTED_OVERRIDE": "true",
+        ]
     }
 
     /// `GIT_SSH_COMMAND`.

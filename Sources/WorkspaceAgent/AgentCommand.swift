@@ -44,6 +44,9 @@ struct AgentCommand: ParsableCommand {
     @Option(help: "The agent socket; default /tmp/coder-agent.sock. [CODER_AGENT_SOCKET_PATH]")
     var socketPath: String?
 
+    @Option(help: "true or false: serve the agent socket; default true. [CODER_AGENT_SOCKET_SERVER_ENABLED]")
+    var socketServerEnabled: String?
+
     @OptionGroup(title: "Control plane")
     var link: LinkOptions
 
@@ -60,6 +63,13 @@ struct AgentCommand: ParsableCommand {
             [WORKSPACE_AGENT_TAILNET]
             """)
     var tailnet: String?
+
+    @Option(
+        help: """
+            UDP port of direct tailnet connections; default 0, which picks a free port. \
+            [CODER_AGENT_TAILNET_LISTEN_PORT]
+            """)
+    var tailnetListenPort: String?
 
     @OptionGroup(title: "Boundary logs")
     var boundary: BoundaryOptions
@@ -98,6 +108,16 @@ struct AgentCommand: ParsableCommand {
 
     @Flag(help: "Do not adopt and reap orphaned processes. [WORKSPACE_AGENT_NO_REAP]")
     var noReap = false
+
+    @Flag(
+        help: """
+            Do not put a directory with this program under the name coder at the end of PATH for commands. \
+            [WORKSPACE_AGENT_NO_CODER_LINK]
+            """)
+    var noCoderLink = false
+
+    @OptionGroup
+    var stock: StockOptions
 
     @Flag(help: "Print commands to try once the daemon listens. [WORKSPACE_AGENT_PRINT_EXAMPLES]")
     var printExamples = false

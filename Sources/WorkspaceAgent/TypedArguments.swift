@@ -100,6 +100,7 @@ enum TypedArguments {
         }
         var words = result.prefix { !$0.hasPrefix("-") }[...]
         if words.first == "exp" { words = words.dropFirst() }
+        if let command = words.first, ["agent", "dev"].contains(command) { result = StockOptions.normalized(result) }
         let matching = variables.filter { words.starts(with: $0.words) }
         // Not those of `stat` for `stat cpu`.
         let longest = matching.map(\.words.count).max()

@@ -80,9 +80,62 @@ import Testing
                 "GIT_SSH_VARIANT": "ssh",
                 "VSCODE_PROXY_URI": "https://p", "A": "base", "B": "manifest", "HOME": "/home/me",
                 "FROM_HOME": "/home/me/x:base", "S": "raw $A", "GIT_ASKPASS": "/opt/agent",
+                "SSH_CLIENT": "0.0.0.0 0 0", "SSH_CONNECTION": "0.0.0.0 0 0.0.0.0 0",
+                "CS_DISABLE_GETTING_STARTED_OVERRIDE": "true",
                 "PATH": "/state/bin:/opt:/bin", "R": "request", "SELF": "base",
                 "CODER_CHAT_ID": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
             ])
+    }
+
+    /// A daemon that init started, without a login: children still get what every login has.
+    @Test func theUserDatabaseFillsWhatTheDaemonLacks() {
+        let account = UserAccount(name: "ann", home: "/home/ann", shell: "/bin/zsh")
+        func built(_ base: [String: String]) -> [String: String] {
+            EnvironmentBuilder(base: base, local: LocalLayer(account: account)).build()
+        }
+        let all = ["USER": "ann", "LOGNAME": "ann", "HOME": "/home/ann", "SHELL": "/bin/zsh"]
+        #expect(built([:]) == all)
+        #expect(built(["USER": "", "SHELL": ""]) == all)
+        let own = ["USER": "me", "LOGNAME": "you", "HOME": "/h", "SHELL": "/bin/sh"]
+        #expect(built(own) == own)
+        #expect(built(["HOME": "/h"])["USER"] == "ann")
+        #expect(!LocalLayer.isComplete(["USER": "me", "LOGNAME": "you", "HOME": "/h", "SHELL": ""]))
+        #expect(LocalLayer.isComplete(own))
+        // A user that the database does not know.
+        #expect(EnvironmentBuilder(base: ["A": "1"]).build() == ["A": "1"])
+    }
+
+    @Test func theLastEntryOfPathIsOursWhateverPathTheLayersMake() {
+        func path(_ base: [String: String], manifest: [String: String]? = nil, request: [String: String] = [:])
+            -> String?
+        {
+            let agent = AgentLayer(
+                url: "https://c.example", token: { nil }, executable: "/opt/agent", scriptBinDirectory: "/s")
+            let builder = EnvironmentBuilder(
+                base: base, local: LocalLayer(lastOnPath: "/state/bin"), agent: manifest == nil ? nil : agent)
+            if let manifest { builder.update(ManifestLayer(variables: manifest)) }
+            return builder.build(request: request)["PATH"]
+        }
+        #expect(path(["PATH": "/bin"]) == "/bin:/state/bin")
+        #expect(path(["PATH": ""]) == "/state/bin")
+        #expect(path([:]) == "\(EnvironmentBuilder.defaultPath):/state/bin")
+        #expect(path(["PATH": "/bin"], manifest: [:]) == "/s:/bin:/state/bin")
+        #expect(path(["PATH": "/bin"], manifest: ["PATH": "/m:$PATH"]) == "/s:/m:/bin:/state/bin")
+        #expect(path(["PATH": "/bin"], manifest: ["PATH": "/m"]) == "/s:/m:/state/bin")
+        #expect(path(["PATH": "/bin"], manifest: [:], request: ["PATH": "/r"]) == "/r", "a request's own is its own")
+    }
+
+    /// What the daemon was given by flags beats its variables, and a manifest beats both.
+    @Test func settingsOfTheDaemonReachChildren() {
+        let local = LocalLayer(settings: ["CODER_AGENT_SOCKET_PATH": "/flag", "CODER_AGENT_CA_FILE": "/ca"])
+        let base = ["CODER_AGENT_SOCKET_PATH": "/variable"]
+        #expect(EnvironmentBuilder(base: base, local: local).build() == local.settings)
+        let agent = AgentLayer(url: "https://c.example", token: { nil }, executable: "/opt/agent")
+        let builder = EnvironmentBuilder(base: base, local: local, agent: agent)
+        #expect(builder.build() == local.settings, "also before the manifest")
+        builder.update(ManifestLayer(variables: ["CODER_AGENT_CA_FILE": "/manifest"]))
+        #expect(builder.build()["CODER_AGENT_SOCKET_PATH"] == "/flag")
+        #expect(builder.build()["CODER_AGENT_CA_FILE"] == "/manifest")
     }
 
     @Test func whatIsNotGivenStaysTheDaemons() {

@@ -79,6 +79,10 @@ struct AgentConfiguration: Sendable {
     var link: LinkSettings?
     /// Whether clients of the control plane reach this agent over the tailnet.
     var isTailnetEnabled: Bool
+    /// UDP port of the tailnet's direct paths; 0 takes a free one.
+    var tailnetPort: UInt16
+    /// Whether what the daemon starts finds this program under the name `coder`.
+    var hasCoderLink: Bool
     /// The file of a plain WireGuard node; nil for none.
     var wireGuardFile: String?
     /// nil takes no boundary logs.
@@ -138,8 +142,8 @@ struct AgentConfiguration: Sendable {
 
         let socketPath =
             present(command.socketPath, "CODER_AGENT_SOCKET_PATH") ?? AgentSocketServer.Configuration.defaultPath
-        let served = environment["CODER_AGENT_SOCKET_SERVER_ENABLED"]?.lowercased() ?? ""
-        agentSocket = ["false", "0", "no"].contains(served) ? nil : socketPath
+        let served = present(command.socketServerEnabled, "CODER_AGENT_SOCKET_SERVER_ENABLED") ?? ""
+        agentSocket = StockOptions.goBool(served) == false ? nil : socketPath
 
         stateDirectory =
             present(command.stateDir, "WORKSPACE_AGENT_STATE_DIR") ?? Self.defaultStateDirectory(environment)
@@ -168,6 +172,11 @@ struct AgentConfiguration: Sendable {
         case "off": isTailnetEnabled = false
         case let other: throw ConfigurationError("--tailnet: \"\(other)\" is neither on nor off")
         }
+        let port = present(command.tailnetListenPort, "CODER_AGENT_TAILNET_LISTEN_PORT") ?? "0"
+        guard let number = UInt16(port) else {
+            throw ConfigurationError("--tailnet-listen-port: must be a port from 0 to 65535, not \"\(port)\"")
+        }
+        tailnetPort = number
         wireGuardFile = present(command.wireguardConfig, "WORKSPACE_AGENT_WIREGUARD_CONFIG")
         let boundary =
             command.boundary.boundaryLogProxySocketPath ?? environment["CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH"]
@@ -195,7 +204,34 @@ struct AgentConfiguration: Sendable {
             }
             page = mode
         }
+        hasCoderLink = !flag(command.noCoderLink, "WORKSPACE_AGENT_NO_CODER_LINK")
         readPriority()
+        let unused = command.stock.withoutEffect(environment)
+        if !unused.isEmpty {
+            warnings.append("settings of Coder's agent that have no effect here: \(unused.joined(separator: ", "))")
+        }
+    }
+
+    /// Variables by which this program's own commands (gitssh, gitaskpass, sync, coder) find this daemon and its control
+    /// plane when it was given flags. They hold no secret besides the headers, which every process of this user can read
+    /// in the daemon's command line.
+    var childSettings: [String: String] {
+        var settings: [String: String] = [:]
+        // What our commands assume anyway needs no variable, unless there is one that says otherwise.
+        func set(_ name: String, _ value: String?, unless usual: String) {
+            guard let value, value != environment[name] ?? usual else { return }
+            settings[name] = value
+        }
+        func absolute(_ path: String?) -> String? { path.map { (try? WorkingDirectory.absolute($0)) ?? $0 } }
+        set("CODER_AGENT_SOCKET_PATH", absolute(agentSocket), unless: AgentSocketServer.Configuration.defaultPath)
+        set("WORKSPACE_AGENT_HTTP_SOCKET", httpSocket, unless: Self.defaultSocket(environment))
+        if let link {
+            set("CODER_AGENT_AUTH", link.auth, unless: "token")
+            set("CODER_AGENT_HEADER", HeaderList.text(link.headers), unless: "")
+            set("CODER_AGENT_HEADER_COMMAND", link.headerCommand ?? "", unless: "")
+            set("CODER_AGENT_CA_FILE", absolute(link.caFile) ?? "", unless: "")
+        }
+        return settings
     }
 
     private mutating func readPriority() {

@@ -45,7 +45,7 @@ struct ControlPlaneParts: Sendable {
             environment: context.environment.build(), logger: context.logger)
         self.access = access
         environment = EnvironmentBuilder(
-            base: configuration.environment,
+            base: configuration.environment, local: context.local,
             agent: AgentLayer(
                 url: settings.url, token: { access.tokens.last }, executable: ThisProgram.path,
                 scriptBinDirectory: Self.binDirectory(context)),

@@ -77,11 +77,11 @@ enum Daemon {
     ) async throws {
         let log = try DaemonLog(configuration)
         defer { log.pipeline.flush() }
-        let context = DaemonContext(configuration, group, executor, log.logger)
-        context.metrics.addSelfMetrics()
-        MetricsSystem.bootstrap(SwiftMetricsBridge(registry: context.metrics))
         let state = try StateDirectory.open(configuration.stateDirectory)
         defer { state.release() }
+        let context = DaemonContext(configuration, group, executor, log.logger, state)
+        context.metrics.addSelfMetrics()
+        MetricsSystem.bootstrap(SwiftMetricsBridge(registry: context.metrics))
         let disk = DiskHealth(DiskChecks.places(configuration), clock: context.clock)
         context.health.register("disk") { disk.report() }
         let systemd = Systemd(environment: configuration.environment)

@@ -14,20 +14,41 @@ struct DaemonContext: Sendable {
     let metrics: MetricsRegistry
     let health: HealthRegistry
     let logger: Logger
+    /// What this machine and the flags add to the environment of children.
+    let local: LocalLayer
 
+    /// Blocks: it makes what children need on disk, and may have to look the user up.
     init(
         _ configuration: AgentConfiguration, _ group: MultiThreadedEventLoopGroup, _ executor: EventLoopTaskExecutor,
-        _ logger: Logger
+        _ logger: Logger, _ state: StateDirectory
     ) {
         (self.configuration, self.group, self.executor, self.logger) = (configuration, group, executor, logger)
         pool = BlockingPool(threads: 2, reserve: 14)
         clock = AgentClock(EventLoopClock(group: group))
         metrics = MetricsRegistry()
         health = HealthRegistry()
+        local = LocalLayer(
+            account: LocalLayer.isComplete(configuration.environment) ? nil : UserAccount.find(),
+            settings: configuration.childSettings,
+            lastOnPath: Self.coderLink(configuration, state, logger))
     }
 
     /// Of children, without what only a control plane adds.
-    var environment: EnvironmentBuilder { EnvironmentBuilder(base: configuration.environment) }
+    var environment: EnvironmentBuilder { EnvironmentBuilder(base: configuration.environment, local: local) }
+
+    /// nil where the link is not wanted or cannot be made; a warning says why.
+    private static func coderLink(
+        _ configuration: AgentConfiguration, _ state: StateDirectory, _ logger: Logger
+    ) -> String? {
+        guard configuration.hasCoderLink else { return nil }
+        do {
+            if let problem = state.problem { throw CoreError(.invalid, problem) }
+            return try CoderLink.make(in: configuration.stateDirectory, to: ThisProgram.path)
+        } catch {
+            logger.warning("commands do not find this program as coder on PATH", metadata: ["error": "\(error)"])
+            return nil
+        }
+    }
 }
 
 /// Where the daemon logs.

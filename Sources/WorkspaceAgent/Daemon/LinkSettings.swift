@@ -36,7 +36,7 @@ struct LinkSettings: Sendable {
         auth = value(options.auth, "CODER_AGENT_AUTH") ?? "token"
         headers =
             options.agentHeader.isEmpty
-            ? (environment["CODER_AGENT_HEADER"] ?? "").split(separator: ",").map(String.init)
+            ? HeaderList.parse(environment["CODER_AGENT_HEADER"] ?? "")
             : options.agentHeader.filter { !$0.isEmpty }
         headerCommand = value(options.agentHeaderCommand, "CODER_AGENT_HEADER_COMMAND")
         caFile = value(options.agentCaFile, "CODER_AGENT_CA_FILE")

@@ -91,6 +91,7 @@ final class TailnetParts: Sendable {
         let services = try await services.first { $0 }
         var configuration = TailnetNode.Configuration(addresses: addresses, controlPlane: controlPlane)
         (configuration.isDirectEnabled, configuration.alwaysWebSocket) = (isDirect, forcesWebSocket)
+        configuration.port = context.configuration.tailnetPort
         let node = try TailnetNode(
             configuration, transport: relays, machine: Machine(pool: context.pool), on: context.group.next(),
             logger: context.logger)
