@@ -11,6 +11,8 @@ import Synchronization
 /// Calls that never return (a working directory on a dead NFS server) must not hold up all others: a
 /// reserve of threads takes those that have waited for long. Calls that merely come faster than the
 /// threads work them off get none of it, for more threads than cores would only slow them down.
+///
+/// Where the kernel refuses a thread, the pool goes on with those it has; without any, calls are refused at once.
 public final class BlockingPool: Sendable {
     /// How long a thread that is not the only one waits for work.
     public static let idleSeconds = 10
@@ -20,12 +22,19 @@ public final class BlockingPool: Sendable {
     /// How often in a row, ``patienceMilliseconds`` apart, the standby thread finds no call waiting before it ends.
     private static let quietLooks = 4
 
+    /// What becomes of a call.
+    private enum Verdict {
+        case runs
+        /// It was cancelled, or the pool is shut down.
+        case ended
+        case noThread
+    }
+
     private struct Job: Sendable {
         var id: UInt64
         /// When it came; of no matter, 0, in a pool without reserve.
         var since: Int64
-        /// Gets whether it may run.
-        var body: @Sendable (Bool) -> Void
+        var body: @Sendable (Verdict) -> Void
     }
 
     private struct State {
@@ -51,6 +60,8 @@ public final class BlockingPool: Sendable {
     private let reserve: Int
     private let idleSeconds: Int
     private let patience: Int
+    private let niceness: CInt
+    private let start: @Sendable (_ name: String, _ body: @escaping @Sendable () -> Void) -> Bool
     private let state = Mutex(State())
     private let semaphore = Semaphore()
     /// The last thread has ended after ``shutdown()``.
@@ -61,15 +72,34 @@ public final class BlockingPool: Sendable {
     ///   - threads: how many calls run at once, at least 1; more wait in order.
     ///   - reserve: how many more may run when calls have waited for long.
     ///   - patience: what long is, in milliseconds, at least 1.
-    public init(
+    ///   - niceness: added to that of the process, 0...19: for threads that compute, so that they leave the cores to
+    ///     the others.
+    ///   - startsNow: begin with the first thread, so that there is one whatever the kernel refuses later.
+    public convenience init(
         _ name: String = "blocking", threads: Int, reserve: Int = 0, idleSeconds: Int = BlockingPool.idleSeconds,
-        patience: Int = BlockingPool.patienceMilliseconds
+        patience: Int = BlockingPool.patienceMilliseconds, niceness: Int = 0, startsNow: Bool = false
+    ) {
+        self.init(
+            name, threads: threads, reserve: reserve, idleSeconds: idleSeconds, patience: patience,
+            niceness: niceness, startsNow: startsNow, start: startThread)
+    }
+
+    /// - Parameter start: ``startThread(_:_:)``, or what stands in for it in a test.
+    init(
+        _ name: String = "blocking", threads: Int, reserve: Int = 0, idleSeconds: Int = BlockingPool.idleSeconds,
+        patience: Int = BlockingPool.patienceMilliseconds, niceness: Int = 0, startsNow: Bool = false,
+        start: @escaping @Sendable (_ name: String, _ body: @escaping @Sendable () -> Void) -> Bool
     ) {
         self.name = name
         self.idleSeconds = idleSeconds
         self.patience = max(1, patience)
+        self.niceness = CInt(clamping: niceness)
+        self.start = start
         maximum = max(1, threads)
         self.reserve = max(0, reserve)
+        guard startsNow else { return }
+        state.withLock { $0.threads = 1 }
+        startWorker()
     }
 
     /// Threads that are there now.
@@ -77,7 +107,7 @@ public final class BlockingPool: Sendable {
 
     /// Runs the call on a thread of the pool and returns or throws what it does.
     /// - Throws: `CancellationError` when the task is cancelled before the call begins, or after
-    ///   ``shutdown()``.
+    ///   ``shutdown()``; ``CoreError`` `.noThread`.
     public func run<T: Sendable>(_ body: @escaping @Sendable () throws -> T) async throws -> T {
         let id = state.withLock { state in
             state.nextID += 1
@@ -85,17 +115,14 @@ public final class BlockingPool: Sendable {
         }
         return try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { continuation in
-                submit(id) { runs in
-                    guard runs else { return continuation.resume(throwing: CancellationError()) }
-                    continuation.resume(with: Result { try body() })
-                }
+                submit(id) { [name] in Self.finish(continuation, $0, name, body) }
             }
         } onCancel: {
             let job = state.withLock { state -> Job? in
                 guard let index = state.jobs.firstIndex(where: { $0.id == id }) else { return nil }
                 return state.jobs.remove(at: index)
             }
-            job?.body(false)
+            job?.body(.ended)
         }
     }
 
@@ -103,19 +130,35 @@ public final class BlockingPool: Sendable {
     /// left undone, such as killing and cleaning up.
     public func runToEnd<T: Sendable>(_ body: @escaping @Sendable () throws -> T) async throws -> T {
         try await withCheckedThrowingContinuation { continuation in
-            submit { runs in
-                guard runs else { return continuation.resume(throwing: CancellationError()) }
-                continuation.resume(with: Result { try body() })
-            }
+            submit(0) { [name] in Self.finish(continuation, $0, name, body) }
         }
     }
 
-    /// Has a thread of the pool run the body, in the order of the calls where there is one thread. Should the
-    /// kernel refuse the first thread, it waits for the next call, which asks again.
-    /// - Parameter body: gets false, at once, after ``shutdown()``.
-    public func submit(_ body: @escaping @Sendable (_ runs: Bool) -> Void) { submit(0, body) }
+    private static func finish<T: Sendable>(
+        _ continuation: CheckedContinuation<T, any Error>, _ verdict: Verdict, _ name: String, _ body: () throws -> T
+    ) {
+        switch verdict {
+        case .runs: continuation.resume(with: Result { try body() })
+        case .ended: continuation.resume(throwing: CancellationError())
+        case .noThread:
+            continuation.resume(
+                throwing: CoreError(
+                    .noThread,
+                    "the kernel refuses a thread (\(name)); end other processes of this user, or raise its limit of "
+                        + "processes (ulimit -u) or the container's (pids.max)"))
+        }
+    }
 
-    private func submit(_ id: UInt64, _ body: @escaping @Sendable (Bool) -> Void) {
+    /// Has a thread of the pool run the body, in the order of the calls where there is one thread.
+    /// - Parameter body: gets false, at once and on the caller's thread, after ``shutdown()``, and when the kernel
+    ///   refuses the pool's only thread.
+    public func submit(_ body: @escaping @Sendable (_ runs: Bool) -> Void) {
+        submit(0) { (verdict: Verdict) in
+            if case .runs = verdict { body(true) } else { body(false) }
+        }
+    }
+
+    private func submit(_ id: UInt64, _ body: @escaping @Sendable (Verdict) -> Void) {
         enum Need { case nothing, wakeUp, thread, standby, refusal }
         let since = reserve > 0 ? Self.milliseconds : 0
         let need = state.withLock { state -> Need in
@@ -131,11 +174,33 @@ public final class BlockingPool: Sendable {
         switch need {
         case .nothing: break
         case .wakeUp: semaphore.signal()
-        case .thread:
-            if !startThread(name, { self.work() }) { state.withLock { $0.threads -= 1 } }
+        case .thread: startWorker()
         case .standby: startStandby()
-        case .refusal: body(false)
+        case .refusal: body(.ended)
         }
+    }
+
+    /// Starts a thread that is counted already.
+    private func startWorker() {
+        let niceness = niceness
+        let started = start(name) {
+            if niceness != 0 { addNiceness(niceness) }
+            self.work()
+        }
+        if !started { threadRefused { _ in } }
+    }
+
+    /// Without any thread, those that wait would do so until another call gets one.
+    private func threadRefused(_ change: (inout State) -> Void) {
+        let (refused, isLast) = state.withLock { state in
+            state.threads -= 1
+            change(&state)
+            guard state.threads == 0 else { return (CircularBuffer<Job>(), false) }
+            defer { state.jobs = [] }
+            return (state.jobs, state.isShutDown)
+        }
+        for job in refused { job.body(.noThread) }
+        if isLast { ended.fulfill() }
     }
 
     /// Counts a thread of the reserve as the standby thread, should there be one and none stands by.
@@ -147,12 +212,13 @@ public final class BlockingPool: Sendable {
     }
 
     private func startStandby() {
-        if startThread(name, { self.standBy() }) { return }
-        // The next call asks the kernel again.
-        state.withLock { state in
-            state.hasStandby = false
-            state.threads -= 1
+        let niceness = niceness
+        let started = start(name) {
+            if niceness != 0 { addNiceness(niceness) }
+            self.standBy()
         }
+        // The next call asks the kernel again.
+        if !started { threadRefused { $0.hasStandby = false } }
     }
 
     private static var milliseconds: Int64 {
@@ -169,7 +235,7 @@ public final class BlockingPool: Sendable {
             defer { state.jobs = [] }
             return (state.jobs, state.threads)
         }
-        for job in jobs { job.body(false) }
+        for job in jobs { job.body(.ended) }
         for _ in 0..<threads { semaphore.signal() }
         if threads > 0 { await ended.valueIgnoringCancellation }
     }
@@ -230,7 +296,7 @@ public final class BlockingPool: Sendable {
             switch turn {
             case .job(let job):
                 rested = false
-                job.body(true)
+                job.body(.runs)
             case .end(let isLast):
                 if isLast { ended.fulfill() }
                 return

@@ -13,6 +13,8 @@ public struct CoreError: Error, Sendable, Equatable, CustomStringConvertible {
         case pathOccupied
         /// A path or value is outside its documented range.
         case invalid
+        /// The kernel refuses a thread, and there is none to wait for.
+        case noThread
     }
 
     public var code: Code

@@ -208,6 +208,10 @@ public final class HTTPService: Sendable {
 private final class DateHeader: Sendable {
     private let cached = Mutex<(second: Int, text: String)>((0, ""))
 
+        if let error = error as? CoreError, error.code == .noThread {
+            logger.warning("request refused", metadata: ["error": "\(error)"])
+            return HTTPProblem(.serviceUnavailable, "The agent has no thread for this request.", detail: error.message)
+        }
     func now() -> String {
         let second = Glibc.time(nil)
         return cached.withLock {

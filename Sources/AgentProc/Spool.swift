@@ -169,7 +169,10 @@ final class Spool: Sendable {
         }
         if verdict == .off { store.release(count) }
         if start {
-            disk.submit { [self] runs in if runs { drain() } else { giveUp("the agent is shutting down") } }
+            disk.submit { [self] runs in
+                guard !runs else { return drain() }
+                giveUp("no thread could write it: the agent was shutting down, or the kernel refused the thread")
+            }
         }
         return verdict
     }

@@ -23,9 +23,7 @@ public struct GitWatchRoutes: Sendable {
         let watcher = watcher
         return try WebSocketUpgrade.respond(to: request, context: context) { socket in
             let session = WatchSession(chat: chat, heartbeat: heartbeat, wallSeconds: watcher.configuration.wallSeconds)
-            guard watcher.attach(session) else {
-                return await socket.close(1013, reason: "too many connections")
-            }
+            if let refusal = watcher.attach(session) { return await socket.close(1013, reason: refusal) }
             await withTaskGroup(of: Void.self) { group in
                 group.addTask {
                     await Self.read(socket, session, watcher)

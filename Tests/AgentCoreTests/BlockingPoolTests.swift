@@ -182,4 +182,65 @@ import Testing
         await #expect(throws: CancellationError.self) { try await pool.run {} }
         await pool.shutdown()
     }
+
+    /// The kernel's refusals, as many as there are to come.
+    private final class Refusals: Sendable {
+        let left = Mutex(Int.max)
+        func start(_ name: String, _ body: @escaping @Sendable () -> Void) -> Bool {
+            let refuses = left.withLock { left in
+                guard left > 0 else { return false }
+                left -= 1
+                return true
+            }
+            return refuses ? false : startThread(name, body)
+        }
+    }
+
+    @Test func withoutAnyThreadCallsAreRefusedAtOnce() async throws {
+        let refusals = Refusals()
+        let pool = BlockingPool(threads: 2, reserve: 2, start: refusals.start)
+        await #expect(throws: CoreError(.noThread, "")) { try await pool.run { 1 } }
+        await #expect(throws: CoreError(.noThread, "")) { try await pool.runToEnd { 1 } }
+        let runs = Promise<Bool>()
+        pool.submit { runs.fulfill($0) }
+        #expect(await runs.valueIgnoringCancellation == false)
+        #expect(pool.threads == 0)
+        // It asks the kernel again.
+        refusals.left.withLock { $0 = 0 }
+        #expect(try await pool.run { 2 } == 2)
+        await pool.shutdown()
+        #expect(pool.threads == 0)
+    }
+
+    @Test func aPoolThatCannotGrowGoesOnWithWhatItHas() async throws {
+        let refusals = Refusals()
+        refusals.left.withLock { $0 = 0 }
+        let pool = BlockingPool(threads: 4, reserve: 2, patience: 10, startsNow: true, start: refusals.start)
+        #expect(pool.threads == 1)
+        refusals.left.withLock { $0 = .max }
+        let gate = Gate()
+        let running = Count()
+        let first = Task {
+            try await pool.run {
+                running.add()
+                gate.pass()
+            }
+        }
+        try await eventually("it runs") { running.value == 1 }
+        let others = (0..<20).map { number in Task { try await pool.run { number } } }
+        gate.open()
+        try await first.value
+        for (number, other) in others.enumerated() { #expect(try await other.value == number) }
+        #expect(pool.threads == 1)
+        await pool.shutdown()
+        #expect(pool.threads == 0)
+        await #expect(throws: CancellationError.self) { try await pool.run {} }
+    }
+
+    @Test func threadsMayBeNicerThanTheOthers() async throws {
+        @Sendable func niceness() -> CInt { getpriority(__priority_which_t(PRIO_PROCESS.rawValue), 0) }
+        let pool = BlockingPool(threads: 1, niceness: 3)
+        #expect(try await pool.run { niceness() } == min(19, niceness() + 3))
+        await pool.shutdown()
+    }
 }

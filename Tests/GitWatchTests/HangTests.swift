@@ -132,7 +132,7 @@ struct HangTests {
             let chat = ChatIdentity(id: UUID())
             watcher.add(paths: [bad.path, good.path], for: chat)
             let session = WatchSession(chat: chat.id, heartbeat: false) { 0 }
-            try #require(watcher.attach(session))
+            try #require(watcher.attach(session) == nil)
             try await eventually("watches are asked for") { worker.asked(.watch) == [bad.path, good.path] }
             watcher.refresh(session)
             try await eventually("another scan of each") { worker.all(.scan).count >= 4 }

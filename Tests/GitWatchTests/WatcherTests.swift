@@ -65,7 +65,7 @@ final class WatcherFixture: Sendable {
 
     func open(heartbeat: Bool = false, chat: ChatIdentity? = nil) throws -> Reader {
         let session = WatchSession(chat: (chat ?? self.chat).id, heartbeat: heartbeat) { 0 }
-        try #require(watcher.attach(session))
+        try #require(watcher.attach(session) == nil)
         return Reader(session)
     }
 

@@ -147,19 +147,22 @@ public final class GitWatcher: PathStore, Service {
 
     // MARK: Connections
 
-    /// Begins to serve a connection; false when there are too many.
-    func attach(_ session: WatchSession) -> Bool {
-        var accepted = true
-        post { inbox in
+    /// Begins to serve a connection, which is detached later.
+    /// - Returns: why it is not served; nil when it is.
+    func attach(_ session: WatchSession) -> String? {
+        var refusal: String?
+        let posted = post { inbox in
             guard inbox.sessions < GitWatchLimits.connections, !inbox.stopped else {
-                accepted = false
+                refusal = "too many connections"
                 return nil
             }
             inbox.sessions += 1
             if let chat = session.chat { inbox.watched[chat, default: 0] += 1 }
             return .attach(session)
         }
-        return accepted
+        guard !posted else { return refusal }
+        detach(session)
+        return "the kernel refuses a thread"
     }
 
     func detach(_ session: WatchSession) {
@@ -188,7 +191,8 @@ public final class GitWatcher: PathStore, Service {
     }
 
     /// Changes the inbox and passes the event, if any, to the engine, whose thread is started when there is none.
-    private func post(_ body: (inout Inbox) -> Event?) {
+    /// - Returns: false when the thread cannot be started.
+    @discardableResult private func post(_ body: (inout Inbox) -> Event?) -> Bool {
         let start: Bool? = inbox.withLock { inbox in
             guard let event = body(&inbox) else { return nil }
             if case .attach = event {
@@ -199,14 +203,21 @@ public final class GitWatcher: PathStore, Service {
             defer { inbox.running = true }
             return !inbox.running
         }
-        guard let start else { return }
-        if start {
-            if startThread("git-watch", { GitEngine(self).run() }) { return }
-            inbox.withLock { $0.running = false }
-            logger.error("the git watcher cannot start a thread")
-        } else {
+        guard let start else { return true }
+        guard start else {
             wa_eventfd_signal(wake)
+            return true
         }
+        if startThread("git-watch", { GitEngine(self).run() }) { return true }
+        let events = inbox.withLock { inbox in
+            inbox.running = false
+            defer { inbox.events = [] }
+            return inbox.events
+        }
+        // Others that came meanwhile would wait until one more asks for the thread.
+        for case .attach(let session) in events { session.end() }
+        logger.error("the git watcher cannot start a thread")
+        return false
     }
 
     // MARK: Service

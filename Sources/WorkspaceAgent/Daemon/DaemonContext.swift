@@ -23,7 +23,7 @@ struct DaemonContext: Sendable {
         _ logger: Logger, _ state: StateDirectory
     ) {
         (self.configuration, self.group, self.executor, self.logger) = (configuration, group, executor, logger)
-        pool = BlockingPool(threads: 2, reserve: 14)
+        pool = BlockingPool(threads: 2, reserve: 14, startsNow: true)
         clock = AgentClock(EventLoopClock(group: group))
         metrics = MetricsRegistry()
         health = HealthRegistry()

@@ -20,14 +20,12 @@ enum LeftBehind {
     }
 
     /// Runs the bodies at once and blocks until all are done, or the limit is reached.
-    /// - Returns: their results in order; nil for what was not done in time.
+    /// - Returns: their results in order; nil for what was not done in time, or got no thread.
     static func run<T: Sendable>(atMost limit: Duration, _ bodies: [@Sendable () -> T]) -> [T?] {
         let results = Results<T>(bodies.count)
-        for (index, body) in bodies.enumerated() {
-            _ = startThread("check") { results.set(index, body()) }
-        }
+        let started = bodies.indices.filter { index in startThread("check") { results.set(index, bodies[index]()) } }
         let end = ContinuousClock.now + limit
-        while results.values.withLock({ $0.contains { $0 == nil } }) {
+        while results.values.withLock({ values in started.contains { values[$0] == nil } }) {
             let rest = end - ContinuousClock.now
             guard rest > .zero else { break }
             var wait = pollfd(fd: results.changed, events: Int16(POLLIN), revents: 0)
