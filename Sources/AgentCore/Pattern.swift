@@ -50,14 +50,18 @@ package final class Pattern: Sendable {
     ///   - text: its beginning and end are where `^` and `$` match, unless ``Options/lines`` was given; bytes that are
     ///     no UTF-8 match nothing.
     ///   - start: where to begin to look.
-    package func firstMatch(in text: UnsafeRawBufferPointer, from start: Int = 0) -> Range<Int>? {
+    ///   - end: where a match ends at the latest; nil is the end of the text. What the text has before and behind
+    ///     these bounds still decides whether `^`, `$` and `\b` match there.
+    package func firstMatch(
+        in text: UnsafeRawBufferPointer, from start: Int = 0, upTo end: Int? = nil
+    ) -> Range<Int>? {
         var (lower, upper) = (0, 0)
         // RE2 takes the difference of pointers, and a null one has none.
         guard let base = text.baseAddress?.assumingMemoryBound(to: CChar.self) else {
             var nothing: CChar = 0
             return wa_regex_find(regex, &nothing, 0, 0, 0, &lower, &upper) ? 0..<0 : nil
         }
-        guard wa_regex_find(regex, base, text.count, start, text.count, &lower, &upper) else { return nil }
+        guard wa_regex_find(regex, base, text.count, start, end ?? text.count, &lower, &upper) else { return nil }
         return lower..<upper
     }
 }

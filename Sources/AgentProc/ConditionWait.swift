@@ -3,11 +3,13 @@ import AgentHTTP
 import Glibc
 import NIOCore
 
-/// Waits until a condition of a process holds. It costs promises and a timer, no thread.
-struct ConditionWait {
+/// Waits until a condition of a process holds. It costs promises and timers, no thread.
+struct ConditionWait: Sendable {
     enum Outcome {
         case met(LineMatcher.Match?)
-        case unmet
+        /// The process ended first, or the time is over.
+        /// - Parameter isCutShort: not all that there was could be looked at in time.
+        case unmet(isCutShort: Bool)
     }
 
     private struct Signals {
@@ -24,90 +26,143 @@ struct ConditionWait {
 
     let manager: ProcessManager
     let process: ManagedProcess
+    /// Where the spool is read.
     let pool: BlockingPool
+    let work: WaitWork
 
-    func run(_ condition: WaitCondition, atMost time: Duration, _ caller: CallerPresence) async -> Outcome {
+    /// Returns soon after the time or the client's leaving, and at once when shutdown begins, whatever is under way.
+    /// - Throws: ``CoreError`` `.noThread`.
+    func run(_ condition: WaitCondition, atMost time: Duration, _ caller: CallerPresence) async throws -> Outcome {
         switch condition {
         case .exit:
             await manager.awaitEnd(of: process, atMost: time, caller)
-            return process.exit == nil ? .unmet : .met(nil)
-        case .output(let pattern): return await output(LineMatcher(pattern), time, caller)
-        case .port(let port): return await untilOver(time, caller) { await listens(port, $0) } ? .met(nil) : .unmet
-        case .file(let path): return await untilOver(time, caller) { await exists(path, $0) } ? .met(nil) : .unmet
+            return process.exit == nil ? .unmet(isCutShort: false) : .met(nil)
+        case .output(let pattern):
+            let follower = OutputFollower(process, pool: pool)
+            defer { follower.stop() }
+            // A process that ends is read to its end, which the follower reports.
+            let takeBack = manager.configuration.clock.after(time) { follower.stopWhenRead() }
+            defer { takeBack() }
+            return try await leavingBehind(time, caller) { try await output(LineMatcher(pattern), follower) }
+        case .port(let port):
+            return try await untilOver(time, caller) { try await listens(port, $0) }
+        case .file(let path):
+            return try await untilOver(time, caller) { try await exists(path, $0) }
         }
+    }
+
+    /// Runs the body, but leaves it behind, cancelled, when the client has gone, shutdown begins, or a little after the
+    /// time.
+    private func leavingBehind(
+        _ time: Duration, _ caller: CallerPresence, _ body: @escaping @Sendable () async throws -> Outcome
+    ) async throws -> Outcome {
+        let outcome = Promise<Result<Outcome, any Error>>()
+        let leave: @Sendable () -> Void = { outcome.fulfill(.success(.unmet(isCutShort: true))) }
+        let token = caller.onGone(leave)
+        let takeBack = manager.configuration.clock.after(time + ProcLimits.lookGrace, leave)
+        let shutdown = Task(executorPreference: manager.executor) {
+            if (try? await manager.shutdownBegan.valueUnlessCancelled()) != nil { leave() }
+        }
+        let task = Task(executorPreference: manager.executor) {
+            do {
+                outcome.fulfill(.success(try await body()))
+            } catch is CancellationError {
+                leave()
+            } catch {
+                outcome.fulfill(.failure(error))
+            }
+        }
+        defer {
+            caller.remove(token)
+            takeBack()
+            shutdown.cancel()
+            task.cancel()
+        }
+        return try await outcome.valueIgnoringCancellation.get()
     }
 
     // MARK: Output
 
-    private func output(_ matcher: LineMatcher, _ time: Duration, _ caller: CallerPresence) async -> Outcome {
-        let follower = OutputFollower(process, pool: pool)
-        // A process that ends is read to its end, which the follower reports.
-        let end = manager.atEnd(of: process, atMost: time, caller) { if process.exit == nil { follower.stop() } }
-        defer {
-            end()
-            follower.stop()
-        }
+    private func output(_ matcher: LineMatcher, _ follower: OutputFollower) async throws -> Outcome {
         var matcher = matcher
         while true {
+            // Those who wait for their turn hold no output.
+            let hasMore = matcher.offset < process.totalBytes
+            if hasMore { try await work.turns.take() }
+            defer { if hasMore { work.turns.give() } }
             switch await follower.next(from: matcher.offset) {
             case .bytes(let bytes):
-                // Not on the event loop: a pattern may take its time, though never more than in proportion to the text.
-                let before = matcher
-                let found = try? await pool.run {
-                    var matcher = before
-                    let match = bytes.withUnsafeReadableBytes { matcher.feed($0) }
-                    return (matcher, match)
-                }
-                guard let found else { return .unmet }
-                matcher = found.0
-                if let match = found.1 { return .met(match) }
+                if let match = try await look(at: bytes, &matcher) { return .met(match) }
             case .gone(let count): matcher.skip(count)
             case .quiet: break
-            case .ended, .stopped: return .unmet
+            case .ended, .stopped: return .unmet(isCutShort: false)
             }
         }
+    }
+
+    /// In pieces, so that others get their turn on the threads.
+    private func look(at bytes: ByteBuffer, _ matcher: inout LineMatcher) async throws -> LineMatcher.Match? {
+        let isLatest = matcher.offset + bytes.readableBytes >= process.totalBytes
+        var rest = bytes
+        while rest.readableBytes > 0 {
+            let (before, given) = (matcher, rest)
+            let (after, match) = try await work.matching.run {
+                var matcher = before
+                let end = ContinuousClock.now + .milliseconds(ProcLimits.matchPieceMilliseconds)
+                let match = given.withUnsafeReadableBytes { bytes in
+                    matcher.feed(bytes, isLatest: isLatest) { ContinuousClock.now >= end }
+                }
+                return (matcher, match)
+            }
+            if let match { return match }
+            matcher = after
+            rest.moveReaderIndex(forwardBy: after.offset - before.offset)
+        }
+        return nil
     }
 
     // MARK: Ports and files
 
     /// Runs the body until it returns, or looks one last time after the end.
     private func untilOver(
-        _ time: Duration, _ caller: CallerPresence, _ body: (Watched<Signals>) async -> Bool
-    ) async -> Bool {
+        _ time: Duration, _ caller: CallerPresence, _ body: @escaping @Sendable (Watched<Signals>) async throws -> Bool
+    ) async throws -> Outcome {
         let signals = Watched(Signals())
         let end = manager.atEnd(of: process, atMost: time, caller) { signals.update { $0.isOver = true } }
         defer { end() }
-        return await body(signals)
+        return try await leavingBehind(time, caller) {
+            try await body(signals) ? .met(nil) : .unmet(isCutShort: false)
+        }
     }
 
     /// Returns when something may have changed, or it is over.
-    private static func news(_ signals: Watched<Signals>) async {
-        await signals.takeIgnoringCancellation { signals -> Void? in
+    private static func news(_ signals: Watched<Signals>) async throws {
+        try await signals.take { signals -> Void? in
             guard signals.isOver || signals.isNews else { return nil }
             signals.isNews = false
             return ()
         }
     }
 
-    private func listens(_ port: Int, _ signals: Watched<Signals>) async -> Bool {
+    private func listens(_ port: Int, _ signals: Watched<Signals>) async throws -> Bool {
         let session = process.session
         let token = manager.ports.add(port) { signals.update { $0.isNews = true } }
         defer { manager.ports.remove(token) }
         var lastLook: Duration?
         while true {
-            await Self.news(signals)
+            try await Self.news(signals)
             let isOver = signals.value.isOver
             let now = manager.configuration.clock.now()
             // Others may listen on it for long, and finding out whose a socket is takes a look at every process.
             if isOver || lastLook.map({ now - $0 >= Self.portPatience }) ?? true {
                 lastLook = now
-                if (try? await pool.run { PortWatch.listens(on: port, session) }) == true { return true }
+                if try await work.ports.run({ PortWatch.listens(on: port, session) }) { return true }
             }
             if isOver { return false }
         }
     }
 
-    private func exists(_ path: String, _ signals: Watched<Signals>) async -> Bool {
+    private func exists(_ path: String, _ signals: Watched<Signals>) async throws -> Bool {
         let whole = path.hasPrefix("/") ? path : "\(process.description.workdir)/\(path)"
         let wake: @Sendable () -> Void = { signals.update { $0.isNews = true } }
         let looks = manager.heartbeat(each: Self.fileInterval, wake)
@@ -115,14 +170,12 @@ struct ConditionWait {
         let files = manager.files
         while true {
             let isOver = signals.value.isOver
-            let look = try? await pool.run { isOver ? FileLook.now(whole) : FileLook.watching(whole, files, wake) }
-            switch look {
-            case nil: return false
+            switch try await work.files.run({ isOver ? FileLook.now(whole) : FileLook.watching(whole, files, wake) }) {
             case .there: return true
             case .missing(let registration):
+                defer { if let registration { files.remove(registration) } }
                 if isOver { return false }
-                await Self.news(signals)
-                if let registration { files.remove(registration) }
+                try await Self.news(signals)
             }
         }
     }

@@ -2,7 +2,7 @@ import AgentCore
 
 /// Looks for a pattern in the lines of an output that comes in pieces: a value without I/O.
 ///
-/// A line is looked at as soon as a part of it is there, and again with each further part, so that a prompt without a line
+/// The last line is looked at as far as it is there, and again with each further part, so that a prompt without a line
 /// end is found, too. Of a line that is still being written the last ``windowBytes`` are kept.
 struct LineMatcher {
     struct Match: Equatable, Sendable {
@@ -14,37 +14,66 @@ struct LineMatcher {
     }
 
     static let windowBytes = 16 << 10
+    /// Bytes that are looked at by one call of the pattern, which cannot be interrupted. A pattern of the slowest kind
+    /// takes some 25 ms for each KiB.
+    static let lookBytes = 2 * windowBytes
+    /// Bytes after which the time is asked for.
+    private static let pieceBytes = 1 << 10
 
     private let pattern: Pattern
     /// The line that is being written.
     private var line: [UInt8] = []
     /// The beginning of the line is not in ``line`` any more.
     private var isCut = false
-    /// The offset behind what was given.
+    /// The offset after what was looked at.
     private(set) var offset = 0
 
     init(_ pattern: Pattern) { self.pattern = pattern }
 
-    /// The first match that these bytes complete.
-    mutating func feed(_ bytes: UnsafeRawBufferPointer) -> Match? {
+    /// The first match that these bytes complete. What is not looked at when the time is over is left: ``offset`` says
+    /// where to go on.
+    /// - Parameters:
+    ///   - isLatest: there is nothing after these bytes yet, so that a line without an end is looked at as it is.
+    ///   - isDue: whether the time is over; asked now and then, so that each call gets on by a little.
+    mutating func feed(
+        _ bytes: UnsafeRawBufferPointer, isLatest: Bool = true, isDue: () -> Bool = { false }
+    ) -> Match? {
         var rest = bytes[...]
-        while let newline = rest.firstIndex(of: UInt8(ascii: "\n")) {
-            line.append(contentsOf: rest[..<newline])
-            offset += newline - rest.startIndex
-            rest = rest[(newline + 1)...]
-            if let match = look(withoutReturn: true) { return match }
-            offset += 1
-            (line, isCut) = ([], false)
+        var asksAt = offset + Self.pieceBytes
+        while !rest.isEmpty {
+            if offset >= asksAt {
+                if isDue() { return nil }
+                asksAt = offset + Self.pieceBytes
+            }
+            let part = rest.prefix(Self.lookBytes - line.count)
+            if let newline = part.firstIndex(of: UInt8(ascii: "\n")) {
+                take(part[..<newline])
+                rest = rest[(newline + 1)...]
+                if let match = look(.whole) { return match }
+                offset += 1
+                (line, isCut) = ([], false)
+                continue
+            }
+            take(part)
+            rest = rest[part.endIndex...]
+            guard line.count == Self.lookBytes else { continue }
+            if let match = look(.goesOn) { return match }
+            cut()
         }
-        guard !rest.isEmpty else { return nil }
-        line.append(contentsOf: rest)
-        offset += rest.count
-        let match = look(withoutReturn: false)
-        if line.count > Self.windowBytes {
-            line.removeFirst(line.count - Self.windowBytes / 2)
-            isCut = true
-        }
+        guard isLatest, !line.isEmpty else { return nil }
+        let match = look(.latest)
+        if line.count > Self.windowBytes { cut() }
         return match
+    }
+
+    private mutating func take(_ bytes: Slice<UnsafeRawBufferPointer>) {
+        line.append(contentsOf: bytes)
+        offset += bytes.count
+    }
+
+    private mutating func cut() {
+        line.removeFirst(line.count - Self.windowBytes / 2)
+        isCut = true
     }
 
     /// So many bytes are missing; a line does not go on behind them.
@@ -53,13 +82,25 @@ struct LineMatcher {
         (line, isCut) = ([], true)
     }
 
-    private func look(withoutReturn: Bool) -> Match? {
+    private enum Extent {
+        case whole
+        /// What there is of it so far.
+        case latest
+        /// More of it is there.
+        case goesOn
+    }
+
+    private func look(_ extent: Extent) -> Match? {
         // A terminal ends its lines with both.
-        let end = withoutReturn && line.last == UInt8(ascii: "\r") ? line.count - 1 : line.count
+        let end = extent == .whole && line.last == UInt8(ascii: "\r") ? line.count - 1 : line.count
         return line.withUnsafeBytes { bytes in
             let text = UnsafeRawBufferPointer(rebasing: bytes[..<end])
-            // From the second byte of a line without its beginning, for the first is where `^` matches.
-            guard let range = pattern.firstMatch(in: text, from: isCut && end > 0 ? 1 : 0) else { return nil }
+            // From the second byte of a line without its beginning, for the first is where `^` matches; and up to the
+            // last but one of a line that goes on, for behind the last is where `$` does.
+            guard
+                let range = pattern.firstMatch(
+                    in: text, from: isCut && end > 0 ? 1 : 0, upTo: extent == .goesOn ? end - 1 : end)
+            else { return nil }
             return Match(
                 offset: offset - line.count + range.lowerBound, line: Array(text), text: Array(text[range]))
         }

@@ -13,13 +13,15 @@ final class OutputFollower: Sendable {
         case ended(ManagedProcess.Snapshot)
         /// Nothing was written for the time of a heartbeat.
         case quiet
-        /// ``stop()`` was called, or the daemon is shutting down.
+        /// ``stop()`` or ``stopWhenRead()`` was called, or the daemon is shutting down.
         case stopped
     }
 
     private struct Signals {
         var isNews = false
         var isQuiet = false
+        /// What is there is still read.
+        var isOver = false
         var isStopped = false
     }
 
@@ -44,6 +46,9 @@ final class OutputFollower: Sendable {
         if isFirst { process.remove(self) }
     }
 
+    /// Ends the waiting of ``next(from:)`` once it has nothing to read.
+    func stopWhenRead() { signals.update { $0.isOver = true } }
+
     /// There is more to read, or the process has ended.
     func wake() { signals.update { $0.isNews = true } }
 
@@ -53,6 +58,7 @@ final class OutputFollower: Sendable {
     /// What comes next; waits for it. For one task.
     func next(from offset: Int) async -> Piece {
         while true {
+            if signals.read({ $0.isStopped }) { return .stopped }
             switch process.look(at: offset, for: self) {
             case .bytes(let bytes): return .bytes(bytes)
             case .ended(let snapshot): return .ended(snapshot)
@@ -62,7 +68,7 @@ final class OutputFollower: Sendable {
                 if let piece = await older(than: known, from: offset) { return piece }
             }
             let result = await signals.takeIgnoringCancellation { signals -> Piece?? in
-                if signals.isStopped { return .some(.stopped) }
+                if signals.isStopped || signals.isOver { return .some(.stopped) }
                 if signals.isNews {
                     signals.isNews = false
                     return .some(nil)
@@ -83,7 +89,7 @@ final class OutputFollower: Sendable {
         case .soon: return nil
         case .gone: return .gone(known - offset)
         case .upTo(let end):
-            let count = min(end - offset, ProcLimits.rawBytes)
+            let count = min(end - offset, ProcLimits.followBytes)
             let bytes = try? await pool.run { try spool.read(offset: offset, count: count) }
             // Its file went meanwhile, or the disk fails.
             guard let bytes, bytes.readableBytes > 0 else { return .gone(known - offset) }

@@ -32,6 +32,14 @@ public enum ProcLimits {
     public static let recentBytes = 256 << 10
     /// Bytes of output that a client that follows it gets at once.
     static let followBytes = 64 << 10
+    /// Waits for output whose bytes are in memory at once, ``followBytes`` each; more wait for their turn.
+    static let matchesAtOnce = 64
+    /// Milliseconds of a wait's matching after which it is another one's turn.
+    static let matchPieceMilliseconds = 25
+    /// For how long a wait whose time is over still looks at what there is already.
+    static let lookGrace = Duration.seconds(1)
+    /// Looks at files, for waits, that may hang at once in a file system that does not answer.
+    static let hangingLooks = 16
     /// Bytes read from a spool at once.
     static let rawBytes = 256 << 10
     /// What a terminal may still hold of the output of a program that has ended.

@@ -23,6 +23,8 @@ public final class ProcessManager: Sendable {
     private let directory: StartDirectory
     private let janitor = Mutex<Task<Void, Never>?>(nil)
     private let afterReap = Mutex(Callback())
+    /// No start is accepted any more.
+    let shutdownBegan = Promise<Void>()
 
     // A closure that is itself the value of a Mutex gains a layer of thunks at each access; inside
     // a struct it does not.
@@ -338,6 +340,7 @@ public final class ProcessManager: Sendable {
     /// SIGTERM to all processes of our sessions, two seconds, SIGKILL to what is left; returns when the leaders
     /// are reaped. Sessions whose leaders have ended, scripts' too, are ended with the rest; what has left its
     /// session is not.
+        shutdownBegan.fulfill()
     public func shutdown() async {
         beginShutdown()
         let running = table.withLock { Array($0.processes.values) }.filter { $0.exit == nil }

@@ -11,11 +11,15 @@ public struct ProcessRoutes: Sendable {
 
     let manager: ProcessManager
     let pool: BlockingPool
+    private let work: WaitWork
 
-    /// - Parameter pool: where spooled output is read.
-    public init(manager: ProcessManager, pool: BlockingPool) {
+    /// - Parameters:
+    ///   - pool: where spooled output is read.
+    ///   - work: where waits look for what they wait for.
+    public init(manager: ProcessManager, pool: BlockingPool, work: WaitWork = WaitWork()) {
         self.manager = manager
         self.pool = pool
+        self.work = work
     }
 
     public func add(to routes: AgentRoutes) {
@@ -73,12 +77,15 @@ public struct ProcessRoutes: Sendable {
         let condition = try WaitCondition(query)
         let time = try query.int("timeout_ms", in: 0...ProcLimits.waitMilliseconds) ?? ProcLimits.waitMilliseconds
         let process = try find(context)
-        let outcome = await ConditionWait(manager: manager, process: process, pool: pool)
+        let outcome = try await ConditionWait(manager: manager, process: process, pool: pool, work: work)
             .run(condition, atMost: .milliseconds(time), context.caller)
         let (seconds, attoseconds) = (manager.configuration.clock.now() - begin).components
         var answer = WaitAnswer(
             condition: condition, isMet: false, milliseconds: seconds * 1_000 + attoseconds / 1_000_000_000_000_000)
-        if case .met(let match) = outcome { (answer.isMet, answer.match) = (true, match) }
+        switch outcome {
+        case .met(let match): (answer.isMet, answer.match) = (true, match)
+        case .unmet(let isCutShort): answer.isCutShort = isCutShort
+        }
         if case .exit = condition {
             answer.state = OutputAnswer(process)
         } else if !answer.isMet {

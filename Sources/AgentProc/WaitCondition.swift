@@ -70,6 +70,8 @@ struct WaitAnswer: Encodable {
     var condition: WaitCondition
     var isMet: Bool
     var milliseconds: Int64
+    /// The time was over before all output was looked at.
+    var isCutShort = false
     var match: LineMatcher.Match?
     /// The process's state; absent where the condition, other than its end, is met.
     var state: OutputAnswer?
@@ -84,7 +86,7 @@ struct WaitAnswer: Encodable {
             try container.encode(RenderedOutput.line(match.line), forKey: .line)
             try container.encode(RenderedOutput.line(match.text), forKey: .match)
         }
-        if !isMet { try container.encode(state?.snapshot.exit == nil, forKey: .timed_out) }
+        if !isMet { try container.encode(isCutShort || state?.snapshot.exit == nil, forKey: .timed_out) }
         try state?.encode(to: encoder)
     }
 }

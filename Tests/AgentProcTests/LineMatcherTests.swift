@@ -73,4 +73,42 @@ import Testing
             #expect(try match("needle", pieces)?.offset == (try match("needle", [output]))?.offset)
         }
     }
+
+    /// Where more of a line is there already, its part does not count as a line, and an interruption loses nothing.
+    @Test func aPartOfALineIsNotALine() throws {
+        var random = SeededGenerator("aPartOfALineIsNotALine")
+        for _ in 0..<200 {
+            let lines = (0..<Int.random(in: 1...400, using: &random)).map { _ in
+                (0..<Int.random(in: 0...12, using: &random)).map { _ in ["a", "b", " "].randomElement(using: &random)! }
+                    .joined()
+            }
+            let bytes = Array((lines.joined(separator: "\n") + "\n").utf8)
+            for (pattern, whole) in [("a$", "a"), ("^b$", nil), (" b$", " b")] as [(String, String?)] {
+                let first = lines.firstIndex { whole.map($0.hasSuffix) ?? ($0 == "b") }
+                var matcher = LineMatcher(try Pattern(pattern))
+                var match: LineMatcher.Match?
+                while match == nil, matcher.offset < bytes.count {
+                    let start = matcher.offset
+                    let end = min(bytes.count, start + Int.random(in: 1...3_000, using: &random))
+                    match = bytes[start..<end].withUnsafeBytes {
+                        matcher.feed($0, isLatest: end == bytes.count) { Bool.random(using: &random) }
+                    }
+                    #expect(matcher.offset > start)
+                }
+                #expect(match.map { String(decoding: $0.line, as: UTF8.self) } == first.map { lines[$0] }, "\(pattern)")
+                let offset = first.map { lines[..<$0].reduce(0) { $0 + $1.utf8.count + 1 } }
+                #expect(match.map { $0.offset - ($0.line.count - $0.text.count) } == offset, "\(pattern)")
+            }
+        }
+    }
+
+    /// The end of a part of a long line is not its end.
+    @Test func longLinesHaveOneEnd() throws {
+        let long = String(repeating: "a", count: 5 * LineMatcher.lookBytes)
+        var matcher = LineMatcher(try Pattern("a$"))
+        for piece in [long + long, "b\n"] {
+            #expect(Array(piece.utf8).withUnsafeBytes { matcher.feed($0, isLatest: false) } == nil)
+        }
+        #expect(try text(match("ab$", [long + "b\n"]))?[2] == "\(long.utf8.count - 1)")
+    }
 }
