@@ -24,6 +24,8 @@ public final class DiskWork: Sendable {
     }
 
     private let pool: BlockingPool
+    /// Searches and edits may compute for long, so they leave threads and cores to what only reads and writes.
+    private let computing: BlockingPool
     private let turns: TurnQueue
     private let memory: TurnQueue
     let clock: AgentClock
@@ -36,6 +38,8 @@ public final class DiskWork: Sendable {
     public init(clock: AgentClock, executor: any TaskExecutor, health: HealthRegistry) {
         (self.clock, self.executor) = (clock, executor)
         pool = BlockingPool("files", threads: 2, reserve: FilesLimits.atOnce - 2 + FilesLimits.hanging)
+        computing = BlockingPool(
+            "files-computing", threads: 2, reserve: FilesLimits.atOnce - 2 + FilesLimits.hanging, niceness: 10)
         turns = TurnQueue(atOnce: FilesLimits.atOnce)
         memory = TurnQueue(atOnce: FilesLimits.bytesInFlight)
         health.register("files") { [weak self] in self?.report() }
@@ -60,10 +64,14 @@ public final class DiskWork: Sendable {
 
     /// Runs a piece of disk work. It should take no longer than a few hundred milliseconds on a disk that answers;
     /// longer work is done in pieces.
-    /// - Parameter path: what it is about; named when the file system does not answer.
-    /// - Throws: what the body throws, ``FilesError`` `.unavailable` while too many calls hang, `CancellationError`
-    ///   when the task is cancelled before its turn.
-    public func run<T: Sendable>(_ path: String, _ body: @escaping @Sendable () throws -> T) async throws -> T {
+    /// - Parameters:
+    ///   - path: what it is about; named when the file system does not answer.
+    ///   - computes: whether it computes, too.
+    /// - Throws: what the body throws, ``FilesError`` `.unavailable` while too many calls hang, ``CoreError``
+    ///   `.noThread`, `CancellationError` when the task is cancelled before its turn.
+    public func run<T: Sendable>(
+        _ path: String, computing computes: Bool = false, _ body: @escaping @Sendable () throws -> T
+    ) async throws -> T {
         try await turns.take()
         let id: Int
         do {
@@ -73,7 +81,12 @@ public final class DiskWork: Sendable {
             throw error
         }
         defer { end(id) }
-        return try await pool.runToEnd(body)
+        return try await (computes ? computing : pool).runToEnd(body)
+    }
+
+    /// Runs what computes, for however long, and leaves the disk alone.
+    public func compute<T: Sendable>(_ body: @escaping @Sendable () throws -> T) async throws -> T {
+        try await computing.run(body)
     }
 
     /// Runs the body while this many bytes of memory count as its own; waits in line while others have too many.

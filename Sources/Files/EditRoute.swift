@@ -41,8 +41,8 @@ struct EditRoute: Sendable {
             var failures: [FilesError] = []
             for target in targets {
                 do {
-                    edited.append(
-                        try await work.run(target.path) { try EditedFile(target, withDiff: body.include_diff) })
+                    let source = try await work.run(target.path) { try EditSource(target) }
+                    edited.append(try await work.compute { try EditedFile(source, withDiff: body.include_diff) })
                 } catch let error as FilesError {
                     failures.append(error)
                 }
@@ -174,7 +174,24 @@ struct EditTarget: Sendable {
     }
 }
 
-/// A file's content with its edits applied. Blocks on the disk.
+/// A file that is to be edited. Blocks on the disk.
+struct EditSource: Sendable {
+    let target: EditTarget
+    let path: String
+    let info: stat
+    let content: [UInt8]
+
+    init(_ target: EditTarget) throws(FilesError) {
+        self.target = target
+        path = try target.real.get()
+        let file = try RegularFile(path)
+        info = file.info
+        if let tags = target.ifMatch { try WriteCondition(match: tags).check(info, target.path) }
+        content = try file.readAll(path, limit: FilesLimits.editBytes)
+    }
+}
+
+/// A file's content with its edits applied.
 struct EditedFile: Sendable {
     let path: String
     let sent: [String]
@@ -184,13 +201,9 @@ struct EditedFile: Sendable {
     private let bytes: [UInt8]
     private let isChanged: Bool
 
-    init(_ target: EditTarget, withDiff: Bool) throws(FilesError) {
-        path = try target.real.get()
-        sent = target.sent
-        let file = try RegularFile(path)
-        info = file.info
-        if let tags = target.ifMatch { try WriteCondition(match: tags).check(info, target.path) }
-        let content = try file.readAll(path, limit: FilesLimits.editBytes)
+    init(_ source: EditSource, withDiff: Bool) throws(FilesError) {
+        let (target, content) = (source.target, source.content)
+        (path, info, sent) = (source.path, source.info, target.sent)
         do throws(EditFailure) {
             let outcome = try EditEngine.apply(
                 try target.edits.map { e throws(EditFailure) in try FileEdit(e) }, to: content)

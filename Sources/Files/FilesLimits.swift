@@ -90,8 +90,9 @@ public enum FilesLimits {
     static let grepLineBytes = 1_024
     /// Bytes of the lines in an answer of grep, but for the last match's.
     static let grepAnswerBytes = 4 << 20
-    /// Bytes of memory that a grep counts for: the answer, while it is sorted and while it is sent, and the files.
-    static let grepBytes = 2 * grepAnswerBytes + searchThreads * grepFileBytes
+    /// Bytes of memory that a grep counts for: the answer, while it is sorted and while it is sent, and the files, those
+    /// whose search is interrupted among them.
+    static let grepBytes = 2 * grepAnswerBytes + 2 * searchThreads * grepFileBytes
     /// Bytes at the beginning of a file in which a NUL makes it binary.
     static let binaryBytes = 8 << 10
 }

@@ -158,7 +158,7 @@ private final class RoutesInProcess: PathStore {
             from: Data(
                 RawConnection.json(["files": [["path": path, "edits": [["search": "one", "replace": "1"]]]]]).utf8))
         let target = try #require(try EditTarget.merged(body.files).first)
-        let edited = try EditedFile(target, withDiff: false)
+        let edited = try EditedFile(EditSource(target), withDiff: false)
         try Data("another's\n".utf8).write(to: URL(fileURLWithPath: path))
         let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
         let work = DiskWork(

@@ -31,21 +31,23 @@ final class GlobSearch: TreeVisitor {
     ///   - prefix: bytes of the entries' paths that are not below the root.
     init(limit: Int, prefix: Int) { (self.limit, self.prefix) = (limit, prefix) }
 
-    func visit(_ entry: TreeEntry, _ buffer: inout ScratchBuffer) -> Bool {
-        guard let info = entry.info(), [S_IFREG, S_IFLNK].contains(info.st_mode & S_IFMT) else { return true }
+    func visit(
+        _ entry: TreeEntry, _ buffer: inout ScratchBuffer, until end: ContinuousClock.Instant
+    ) -> TreeVisit {
+        guard let info = entry.info(), [S_IFREG, S_IFLNK].contains(info.st_mode & S_IFMT) else { return .done }
         let time = Int64(info.st_mtim.tv_sec) &* 1_000_000_000 &+ Int64(info.st_mtim.tv_nsec)
         let oldest = state.withLock { state in
             state.count += 1
             return state.oldest
         }
-        guard time >= oldest else { return true }
+        guard time >= oldest else { return .done }
         let found = Found(time: time, path: Array(entry.path[prefix...]))
         state.withLock { state in
             state.found.append(found)
             // Now and then, so that it costs little for each.
             if state.found.count >= 2 * limit + 1_024 { Self.cut(&state, limit) }
         }
-        return true
+        return .done
     }
 
     /// - Returns: the newest first, and whether there were more.

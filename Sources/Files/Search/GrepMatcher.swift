@@ -18,36 +18,77 @@ struct LineMatch: Sendable, Equatable {
 
 /// Looks for a pattern in a text, line by line.
 struct GrepMatcher: Sendable {
+    /// Made with ``Pattern/Options/lines``.
     let pattern: Pattern
     /// How many lines before and after a match are told.
     let context: Int
 
+    /// Where a search in a text has got to.
+    struct Progress: Sendable {
+        fileprivate var next = 0
+        /// The line that was counted last, and where it begins.
+        fileprivate var line = 1
+        fileprivate var counted = 0
+        fileprivate var count = 0
+        fileprivate var taken = 0
+    }
+
+    /// Bytes of whole lines that are looked at by one call of the pattern, which cannot be interrupted. A pattern of the
+    /// slowest kind takes some 25 ms for each KiB.
+    static let windowBytes = 16 << 10
+    /// Longer lines are looked at in parts of so many bytes, which overlap, so that of a match longer than the overlap
+    /// only a part may be found, or none.
+    static let partBytes = 32 << 10
+    static let overlapBytes = 8 << 10
+
+    /// The matches in a text, or as many as are found in the time.
     /// - Parameters:
-    ///   - pattern: made with ``Pattern/Options/lines``.
+    ///   - bytes: the same at each call with the same progress.
     ///   - limit: how many matches are looked for.
-    func matches(in bytes: UnsafeRawBufferPointer, atMost limit: Int) -> [LineMatch] {
-        // A byte order mark is none of the first line.
+    ///   - isDue: whether the time is over; asked after each part of the text.
+    /// - Returns: the matches, and whether all of the text was searched, or enough was found.
+    func matches(
+        in bytes: UnsafeRawBufferPointer, atMost limit: Int, from progress: inout Progress,
+        isDue: () -> Bool = { false }
+    ) -> (found: [LineMatch], isFinished: Bool) {
+        // A byte order mark is not part of the first line.
         let hasMark = bytes.starts(with: [0xEF, 0xBB, 0xBF])
         let text = UnsafeRawBufferPointer(rebasing: bytes.dropFirst(hasMark ? 3 : 0))
         var matches: [LineMatch] = []
-        // The line that was counted last.
-        var (line, counted) = (1, 0)
-        var (next, taken) = (0, 0)
-        while matches.count < limit, taken < FilesLimits.grepAnswerBytes, next < text.count,
-            let match = pattern.firstMatch(in: text, from: next),
-            match.lowerBound < text.count
-        {
-            let range = Self.line(around: match.lowerBound, in: text)
-            line += Self.newlines(text[counted..<range.lowerBound])
-            counted = range.lowerBound
-            let found = found(match.clamped(to: range), line, range, text)
-            matches.append(found)
-            taken += found.bytes
-            // Any byte (`\C`) may be a newline.
-            let end = match.upperBound > range.upperBound ? Self.line(around: match.upperBound, in: text) : range
-            next = end.upperBound + 1
+        while progress.count < limit, progress.taken < FilesLimits.grepAnswerBytes, progress.next < text.count {
+            let end = Self.windowEnd(from: progress.next, in: text)
+            if let match = pattern.firstMatch(in: text, from: progress.next, upTo: end) {
+                guard match.lowerBound < text.count else { break }
+                let range = Self.line(around: match.lowerBound, in: text)
+                progress.line += Self.newlines(text[progress.counted..<range.lowerBound])
+                progress.counted = range.lowerBound
+                let found = found(match.clamped(to: range), progress.line, range, text)
+                matches.append(found)
+                progress.count += 1
+                progress.taken += found.bytes
+                // Any byte (`\C`) may be a newline.
+                let last = match.upperBound > range.upperBound ? Self.line(around: match.upperBound, in: text) : range
+                progress.next = last.upperBound + 1
+            } else if end == text.count {
+                break
+            } else {
+                let isWithinLine = text[end - 1] != UInt8(ascii: "\n")
+                progress.next = isWithinLine ? end - Self.overlapBytes : end
+            }
+            if isDue() { return (matches, false) }
         }
-        return matches
+        return (matches, true)
+    }
+
+    /// Where one call of the pattern ends: behind a newline or, within a long line, somewhere.
+    private static func windowEnd(from start: Int, in text: UnsafeRawBufferPointer) -> Int {
+        guard let base = text.baseAddress, text.count - start > windowBytes else { return text.count }
+        let search = start + windowBytes
+        let length = min(text.count, start + partBytes) - search
+        if let newline = memchr(base + search, CInt(UInt8(ascii: "\n")), length) {
+            return UnsafeRawPointer(newline) - base + 1
+        }
+        return min(text.count, start + partBytes)
     }
 
     private func found(

@@ -31,26 +31,38 @@ final class GrepSearch: TreeVisitor {
         (self.search, self.limit, self.prefix) = (search, limit, prefix)
     }
 
-    func visit(_ entry: TreeEntry, _ buffer: inout ScratchBuffer) -> Bool {
-        guard entry.kind == .file, let name = entry.namePointer else { return true }
+    func visit(
+        _ entry: TreeEntry, _ buffer: inout ScratchBuffer, until end: ContinuousClock.Instant
+    ) -> TreeVisit {
+        guard entry.kind == .file, let name = entry.namePointer else { return .done }
         let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY
         let file = OwnedDescriptor(wa_openat(entry.directory.number, name, flags, 0))
         guard file.number >= 0 else {
             if [-EMFILE, -ENFILE, -ENOMEM].contains(file.number) { state.withLock { $0.isIncomplete = true } }
-            return true
+            return .done
         }
-        return search(file.number, &buffer) { Array(entry.path[prefix...]) }
+        return search(file.number, &buffer, until: end) { Array(entry.path[prefix...]) }
     }
 
     /// Looks in an open file.
-    /// - Parameter path: asked for when there is a match.
-    /// - Returns: false once there are enough matches.
-    func search(_ number: CInt, _ buffer: inout ScratchBuffer, path: () -> [UInt8]) -> Bool {
-        guard let text = Self.read(number, &buffer) else { return true }
-        let matches = search.matches(in: text, atMost: limit + 1)
-        guard !matches.isEmpty else { return true }
+    /// - Parameter path: asked for when there is a match, or more to search.
+    func search(
+        _ number: CInt, _ buffer: inout ScratchBuffer, until end: ContinuousClock.Instant, path: () -> [UInt8]
+    ) -> TreeVisit {
+        guard let text = Self.read(number, &buffer) else { return .done }
+        var progress = GrepMatcher.Progress()
+        let (found, isFinished) = search.matches(in: text, atMost: limit + 1, from: &progress) {
+            ContinuousClock.now >= end
+        }
+        if isFinished, found.isEmpty { return .done }
         let path = path()
-        return state.withLock { state in
+        guard keep(found, path) else { return .enough }
+        return isFinished ? .done : .unfinished(Rest(self, Array(text), path, progress))
+    }
+
+    /// - Returns: false once there are enough matches.
+    private func keep(_ matches: [LineMatch], _ path: [UInt8]) -> Bool {
+        state.withLock { state in
             for match in matches {
                 if state.found.count == limit { state.isFull = true }
                 guard !state.isFull else { return false }
@@ -59,6 +71,29 @@ final class GrepSearch: TreeVisitor {
                 if state.bytes >= FilesLimits.grepAnswerBytes { state.isFull = true }
             }
             return !state.isFull
+        }
+    }
+
+    /// What is left of a file whose search takes long.
+    private final class Rest: UnfinishedVisit {
+        private let search: GrepSearch
+        private let text: [UInt8]
+        private let path: [UInt8]
+        private let progress: Mutex<GrepMatcher.Progress>
+
+        init(_ search: GrepSearch, _ text: [UInt8], _ path: [UInt8], _ progress: GrepMatcher.Progress) {
+            (self.search, self.text, self.path) = (search, text, path)
+            self.progress = Mutex(progress)
+        }
+
+        func proceed(until end: ContinuousClock.Instant) -> TreeVisit {
+            var now = progress.withLock { $0 }
+            let (found, isFinished) = text.withUnsafeBytes {
+                search.search.matches(in: $0, atMost: search.limit + 1, from: &now) { ContinuousClock.now >= end }
+            }
+            progress.withLock { $0 = now }
+            guard search.keep(found, path) else { return .enough }
+            return isFinished ? .done : .unfinished(self)
         }
     }
 

@@ -63,7 +63,7 @@ struct SearchRoutes: Sendable {
     func grep(_ query: GrepQuery, _ caller: CallerPresence) async throws -> GrepAnswer {
         try await turns.take()
         defer { turns.give() }
-        let (walk, search) = try await work.run(query.root) { () throws -> (TreeWalk?, GrepSearch) in
+        let (walk, search) = try await work.run(query.root, computing: true) { () throws -> (TreeWalk?, GrepSearch) in
             let ignoreFiles = query.gitignore ? IgnoreFiles() : nil
             if let root = try TreeRoot(query.root, pattern: query.glob, ignoreFiles: ignoreFiles) {
                 let search = GrepSearch(query.search, limit: query.limit, prefix: root.prefix)
@@ -73,7 +73,9 @@ struct SearchRoutes: Sendable {
             if query.glob?.matches(PathText.bytes(LexicalPath.name(query.root))) != false {
                 let file = try RegularFile(query.root)
                 var buffer = ScratchBuffer()
-                _ = withExtendedLifetime(file) { search.search(file.number, &buffer) { [] } }
+                let end = ContinuousClock.now + .milliseconds(FilesLimits.searchPieceMilliseconds)
+                let visit = withExtendedLifetime(file) { search.search(file.number, &buffer, until: end) { [] } }
+                if case .unfinished(let rest) = visit { return (TreeWalk(rest, visitor: search), search) }
             }
             return (nil, search)
         }

@@ -1,7 +1,7 @@
 import AgentCore
 import AgentHTTP
 
-/// Runs a walk on the threads for disk work, in pieces, so that other requests are served between them.
+/// Runs a walk on the threads for what computes, in pieces, so that other requests are served between them.
 enum TreeSearch {
     /// Waits for the end of the walk, but no longer than ``FilesLimits/searchMilliseconds`` and only while the client
     /// is there: what was found until then is the result.
@@ -41,7 +41,7 @@ enum TreeSearch {
     private static func follow(_ walk: TreeWalk, _ root: String, _ work: DiskWork) async throws {
         let idle = Wakeup()
         while true {
-            switch try await work.run(root, { walk.work(FilesLimits.searchPieceMilliseconds, idle) }) {
+            switch try await work.run(root, computing: true, { walk.work(FilesLimits.searchPieceMilliseconds, idle) }) {
             case .more: continue
             case .idle: try await idle.wait()
             case .end: return

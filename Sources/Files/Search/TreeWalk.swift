@@ -5,9 +5,23 @@ import Synchronization
 
 /// What a search does with the entries that a walk comes upon. Called from several threads at once.
 protocol TreeVisitor: Sendable {
-    /// - Parameter buffer: memory that lasts from entry to entry.
-    /// - Returns: false when the walk may end.
-    func visit(_ entry: TreeEntry, _ buffer: inout ScratchBuffer) -> Bool
+    /// - Parameters:
+    ///   - buffer: memory that lasts from entry to entry.
+    ///   - end: when others are to have their turn; what takes longer is given back as unfinished.
+    func visit(_ entry: TreeEntry, _ buffer: inout ScratchBuffer, until end: ContinuousClock.Instant) -> TreeVisit
+}
+
+/// What became of an entry.
+enum TreeVisit {
+    case done
+    /// The walk may end.
+    case enough
+    case unfinished(any UnfinishedVisit)
+}
+
+/// The rest of a visit that takes long. One thread at a time goes on with it.
+protocol UnfinishedVisit: AnyObject, Sendable {
+    func proceed(until end: ContinuousClock.Instant) -> TreeVisit
 }
 
 /// Walks a tree, in pieces and from several threads at once. Links below the root are not followed, even if a
@@ -22,14 +36,18 @@ final class TreeWalk: Sendable {
         case next(TreeDirectory)
         /// Entries that are read already.
         case entries([UInt8], of: TreeDirectory)
+        case rest(any UnfinishedVisit)
     }
 
     private struct State {
         var items: [Item] = []
+        /// Done before all others, so that there are no more of them than threads.
+        var unfinished: [any UnfinishedVisit] = []
         /// Threads that may yet add to them.
         var busy = 0
         var idle: [Wakeup] = []
         var isIncomplete = false
+        var hasItems: Bool { !items.isEmpty || !unfinished.isEmpty }
     }
 
     enum Turn { case more, idle, end }
@@ -51,6 +69,12 @@ final class TreeWalk: Sendable {
         state.withLock { $0.items = [.next(root.directory)] }
     }
 
+    /// Does a single visit, to its end.
+    init(_ visit: any UnfinishedVisit, visitor: any TreeVisitor) {
+        (pattern, ignoreFiles, device, self.visitor) = (nil, nil, 0, visitor)
+        state.withLock { $0.unfinished = [visit] }
+    }
+
     /// Whether something was left out for want of time or descriptors, or because it lies too deep.
     var isIncomplete: Bool { state.withLock { $0.isIncomplete } }
 
@@ -58,7 +82,7 @@ final class TreeWalk: Sendable {
     func stop() {
         let isNew = state.withLock { state in
             if stopped.load(ordering: .relaxed) { return false }
-            if state.busy > 0 || !state.items.isEmpty { state.isIncomplete = true }
+            if state.busy > 0 || state.hasItems { state.isIncomplete = true }
             return true
         }
         if isNew { end() }
@@ -89,7 +113,7 @@ final class TreeWalk: Sendable {
 
     private func take(_ idle: Wakeup) -> Next {
         state.withLock { state in
-            if let item = state.items.popLast() {
+            if let item = state.unfinished.popLast().map({ Item.rest($0) }) ?? state.items.popLast() {
                 state.busy += 1
                 return .item(item)
             }
@@ -102,7 +126,7 @@ final class TreeWalk: Sendable {
     private func finish() {
         let idle = state.withLock { state -> [Wakeup] in
             state.busy -= 1
-            guard state.busy == 0, state.items.isEmpty else { return [] }
+            guard state.busy == 0, !state.hasItems else { return [] }
             defer { state.idle = [] }
             return state.idle
         }
@@ -112,7 +136,7 @@ final class TreeWalk: Sendable {
     private func put(_ item: Item) {
         let idle = state.withLock { state -> Wakeup? in
             guard !stopped.load(ordering: .relaxed) else { return nil }
-            state.items.append(item)
+            if case .rest(let visit) = item { state.unfinished.append(visit) } else { state.items.append(item) }
             return state.idle.popLast()
         }
         idle?.signal()
@@ -121,7 +145,7 @@ final class TreeWalk: Sendable {
     private func end() {
         stopped.store(true, ordering: .relaxed)
         let items = state.withLock { state in
-            defer { state.items = [] }
+            defer { (state.items, state.unfinished) = ([], []) }
             return state.items
         }
         // Their directories are closed without the lock.
@@ -131,6 +155,7 @@ final class TreeWalk: Sendable {
     private func handle(_ item: Item, until end: ContinuousClock.Instant, _ buffer: inout ScratchBuffer) {
         switch item {
         case .directory(let name, let parent, let place): open(name, parent, place)
+        case .rest(let visit): visited(visit.proceed(until: end))
         case .entries(let bytes, let directory): look(bytes, directory, until: end, &buffer)
         case .next(let directory):
             let bytes = [UInt8](unsafeUninitializedCapacity: FilesLimits.entryBytes) { area, count in
@@ -178,7 +203,7 @@ final class TreeWalk: Sendable {
                 guard !stopped.load(ordering: .relaxed),
                     !isDue && count % 16 != 0 || ContinuousClock.now < end
                 else { return false }
-                isDue = look(entry, &path, &buffer)
+                isDue = look(entry, &path, &buffer, until: end)
                 return true
             }
         }
@@ -186,7 +211,9 @@ final class TreeWalk: Sendable {
     }
 
     /// - Returns: whether the visitor had work with it.
-    private func look(_ entry: TreeEntry, _ path: inout [UInt8], _ buffer: inout ScratchBuffer) -> Bool {
+    private func look(
+        _ entry: TreeEntry, _ path: inout [UInt8], _ buffer: inout ScratchBuffer, until end: ContinuousClock.Instant
+    ) -> Bool {
         let directory = entry.directory
         if entry.kind == .directory {
             var place: GlobPattern.Place?
@@ -200,8 +227,16 @@ final class TreeWalk: Sendable {
         }
         if let pattern, let place = directory.place, !pattern.matches(entry.name, in: place) { return false }
         guard entry.kind != .other, !isIgnored(entry, &path) else { return false }
-        if !visitor.visit(entry, &buffer) { stop() }
+        visited(visitor.visit(entry, &buffer, until: end))
         return true
+    }
+
+    private func visited(_ visit: TreeVisit) {
+        switch visit {
+        case .done: break
+        case .enough: stop()
+        case .unfinished(let rest): put(.rest(rest))
+        }
     }
 
     private func isIgnored(_ entry: TreeEntry, _ path: inout [UInt8]) -> Bool {

@@ -15,7 +15,8 @@ import Testing
         _ pattern: String, _ text: [UInt8], context: Int = 0, limit: Int = 100, options: Pattern.Options = []
     ) throws -> [LineMatch] {
         let search = GrepMatcher(pattern: try Pattern(pattern, options.union(.lines)), context: context)
-        return text.withUnsafeBytes { search.matches(in: $0, atMost: limit) }
+        var progress = GrepMatcher.Progress()
+        return text.withUnsafeBytes { search.matches(in: $0, atMost: limit, from: &progress).found }
     }
 
     private func places(_ matches: [LineMatch]) -> [[Int]] { matches.map { [$0.line, $0.column] } }
@@ -122,5 +123,67 @@ import Testing
             }
             #expect(places(try find(pattern, text)) == expected, "\(pattern) in \(text.debugDescription)")
         }
+    }
+
+    /// Wherever the parts of a text end and however often the search is interrupted, it finds what is found line by line.
+    @Test func partsChangeNothing() throws {
+        var random = SeededGenerator("partsChangeNothing")
+        let words = ["a", "b", "ab", "ba ", "x", "needle", "é", "\r"]
+        for _ in 0..<40 {
+            var lines: [String] = []
+            var bytes = 0
+            while bytes < 5 * GrepMatcher.windowBytes {
+                let count = [0, 1, 3, 30, 9_000].randomElement(using: &random)!
+                lines.append((0..<count).map { _ in words.randomElement(using: &random)! }.joined())
+                bytes += lines.last!.utf8.count + 1
+            }
+            let text = Array(lines.joined(separator: "\n").utf8)
+            for pattern in ["needle", "^a", "b$", "^$", "x*", "\\bba\\b", "é.{0,3}x", "a\\z"] {
+                let compiled = try Pattern(pattern, .lines)
+                let search = GrepMatcher(pattern: compiled, context: 0)
+                var progress = GrepMatcher.Progress()
+                var (found, isFinished) = ([LineMatch](), false)
+                while !isFinished {
+                    let more = text.withUnsafeBytes {
+                        search.matches(in: $0, atMost: 100_000, from: &progress) {
+                            Bool.random(using: &random)
+                        }
+                    }
+                    found += more.found
+                    isFinished = more.isFinished
+                }
+                var expected: [[Int]] = []
+                for (index, line) in lines.enumerated() where pattern != "a\\z" || index == lines.count - 1 {
+                    // The last line is one only if something is in it.
+                    if index == lines.count - 1, line.isEmpty { continue }
+                    guard let match = Array(line.utf8).withUnsafeBytes({ compiled.firstMatch(in: $0) }) else {
+                        continue
+                    }
+                    let before = String(decoding: Array(line.utf8)[..<match.lowerBound], as: UTF8.self)
+                    expected.append([index + 1, before.unicodeScalars.count + 1])
+                }
+                #expect(places(found) == expected, "\(pattern)")
+            }
+        }
+    }
+
+    /// No call of the pattern gets more than a part of a long line, and the match is found all the same.
+    @Test func longLinesAreSearchedInParts() throws {
+        let long = String(repeating: "x", count: 10 * GrepMatcher.partBytes)
+        for position in stride(from: 0, to: 9 * GrepMatcher.partBytes, by: 10_007) {
+            var text = Array(long.utf8)
+            text.replaceSubrange(position..<(position + 6), with: "needle".utf8)
+            #expect(places(try find("needle", text)) == [[1, position + 1]])
+        }
+        #expect(try find("x$", long + "\ny").map(\.line) == [1])
+        #expect(try find("^x{3}y", long + "y").isEmpty)
+        let search = GrepMatcher(pattern: try Pattern("(?:a|b)*a(?:a|b){300}c", .lines), context: 0)
+        var progress = GrepMatcher.Progress()
+        var pieces = 0
+        let text = [UInt8](repeating: UInt8(ascii: "a"), count: 4 * GrepMatcher.partBytes)
+        while !text.withUnsafeBytes({ search.matches(in: $0, atMost: 1, from: &progress) { true } }).isFinished {
+            pieces += 1
+        }
+        #expect(pieces >= 4)
     }
 }

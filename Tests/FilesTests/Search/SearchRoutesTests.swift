@@ -223,10 +223,12 @@ import Testing
         let began = Promise<Void>()
         let walk = Mutex<TreeWalk?>(nil)
 
-        func visit(_ entry: TreeEntry, _ buffer: inout ScratchBuffer) -> Bool {
+        func visit(
+            _ entry: TreeEntry, _ buffer: inout ScratchBuffer, until end: ContinuousClock.Instant
+        ) -> TreeVisit {
             began.fulfill()
             while walk.withLock({ $0?.isIncomplete }) == false { sched_yield() }
-            return true
+            return .done
         }
     }
 }

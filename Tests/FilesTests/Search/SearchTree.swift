@@ -63,10 +63,12 @@ final class SearchTree: Sendable {
             (self.prefix, self.onVisit) = (prefix, onVisit)
         }
 
-        func visit(_ entry: TreeEntry, _ buffer: inout ScratchBuffer) -> Bool {
+        func visit(
+            _ entry: TreeEntry, _ buffer: inout ScratchBuffer, until end: ContinuousClock.Instant
+        ) -> TreeVisit {
             let path = PathText.text(entry.path[prefix...])
             paths.withLock { $0.append(path + (entry.kind == .link ? "@" : "")) }
-            return onVisit(path)
+            return onVisit(path) ? .done : .enough
         }
     }
 }
