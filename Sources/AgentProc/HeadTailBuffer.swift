@@ -27,6 +27,10 @@ public struct HeadTailBuffer: Sendable {
         var rest = bytes[...]
         if head.count < headCapacity {
             let taken = rest.prefix(headCapacity - head.count)
+            // An array that grows by itself may get twice as large.
+            if head.capacity < headCapacity, head.count + taken.count > headCapacity / 2 {
+                head.reserveCapacity(headCapacity)
+            }
             head.append(contentsOf: taken)
             rest = rest.dropFirst(taken.count)
         }

@@ -27,7 +27,9 @@ enum Reason: String, Sendable, Codable, CaseIterable {
 struct ProcessDescription: Sendable {
     var id: UUID
     var command: String
+    /// The beginning of it, at most ``ProcLimits/shownCommandBytes``.
     var workdir: String
+    var commandIsCut = false
     var background: Bool
     var chat: ChatIdentity?
     var startedWallSeconds: Int64

@@ -3,7 +3,7 @@ import Glibc
 import Logging
 
 /// What a program reads as its stdin.
-public enum ProgramInput: Sendable, Equatable {
+public enum ProgramInput: Sendable, Hashable {
     /// /dev/null.
     case nothing
     case pipe
@@ -12,7 +12,7 @@ public enum ProgramInput: Sendable, Equatable {
 }
 
 /// Rows and columns of a terminal.
-public struct TerminalSize: Sendable, Equatable, Codable {
+public struct TerminalSize: Sendable, Hashable, Codable {
     public var rows: UInt16
     public var cols: UInt16
 

@@ -60,6 +60,10 @@ public enum ProcLimits {
     public static let shutdownGrace = Duration.seconds(2)
     /// How long shutdown waits for what SIGKILL hit.
     public static let killGrace = Duration.seconds(2)
+    /// Bytes of a command as lists show it, which is all that is kept of it.
+    public static let shownCommandBytes = 4_096
+    /// Bytes of a list's answer that are made at once; the rest is made as the client reads.
+    static let listPieceBytes = 64 << 10
     /// Default and maximum of `limit` of a list.
     public static let defaultList = 10
     public static let maximumList = 1_000

@@ -90,8 +90,9 @@ public final class ProcessManager: Sendable {
             return Started(id: try await launch(request, chat), attached: false)
         }
         let key = ProcessTable.TokenKey(chat: chat?.id, token: token)
+        let fingerprint = StartRequest.Fingerprint(request)
         while true {
-            switch table.withLock({ $0.claim(key, for: request) }) {
+            switch table.withLock({ $0.claim(key, for: fingerprint) }) {
             case .claimed:
                 do {
                     let id = try await launch(request, chat)
@@ -157,8 +158,10 @@ public final class ProcessManager: Sendable {
         if case .terminal(let size) = request.input { terminal = size }
         return try await pool.run { [self, terminal] in
             let workdir = request.workdir ?? directory.choose()
+            let command = request.displayCommand
             let description = ProcessDescription(
-                id: id, command: request.displayCommand, workdir: workdir, background: request.background, chat: chat,
+                id: id, command: command.text, commandIsCut: command.isCut, workdir: workdir,
+                background: request.background, chat: chat,
                 startedWallSeconds: startedWallSeconds, order: order)
             do throws(LaunchError) {
                 let piped = try launcher.launch(
@@ -235,6 +238,9 @@ public final class ProcessManager: Sendable {
             }
         return sorted.prefix(limit).map(\.process)
     }
+
+    /// The process, while it is remembered.
+    func process(_ id: UUID) -> ManagedProcess? { table.withLock { $0.processes[id] } }
 
     func process(forToken token: String, chat: ChatIdentity?) -> UUID? {
         table.withLock { $0.process(forToken: ProcessTable.TokenKey(chat: chat?.id, token: token)) }
@@ -334,13 +340,13 @@ public final class ProcessManager: Sendable {
             table.shuttingDown = true
             return Array(table.processes.values)
         }
+        shutdownBegan.fulfill()
         for process in all { process.stopWaiting() }
     }
 
     /// SIGTERM to all processes of our sessions, two seconds, SIGKILL to what is left; returns when the leaders
     /// are reaped. Sessions whose leaders have ended, scripts' too, are ended with the rest; what has left its
     /// session is not.
-        shutdownBegan.fulfill()
     public func shutdown() async {
         beginShutdown()
         let running = table.withLock { Array($0.processes.values) }.filter { $0.exit == nil }

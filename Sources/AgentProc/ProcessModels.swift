@@ -29,10 +29,6 @@ struct MessageAnswer: Encodable {
     var message: String
 }
 
-struct ListAnswer: Encodable {
-    var processes: [ProcessInfo]
-}
-
 /// What is known of how a process ended and what it used.
 struct ExitFields: Encodable {
     var exit_code: Int?
@@ -55,7 +51,7 @@ struct ExitFields: Encodable {
 
 struct ProcessInfo: Encodable {
     private enum Keys: String, CodingKey {
-        case id, command, workdir, background, running, pid, chat_id, started_at_unix, exited_at_unix
+        case id, command, command_truncated, workdir, background, running, pid, chat_id, started_at_unix, exited_at_unix
         case total_bytes, lingering, stdin, pty
     }
 
@@ -75,6 +71,7 @@ struct ProcessInfo: Encodable {
         var container = encoder.container(keyedBy: Keys.self)
         try container.encode(description.id.lowercased, forKey: .id)
         try container.encode(description.command, forKey: .command)
+        if description.commandIsCut { try container.encode(true, forKey: .command_truncated) }
         try container.encode(description.workdir, forKey: .workdir)
         try container.encode(description.background, forKey: .background)
         try container.encode(snapshot.exit == nil, forKey: .running)

@@ -52,7 +52,7 @@ public struct ProcessRoutes: Sendable {
         let query = try Query(request, allowed: ["limit", "running"])
         let limit = try query.int("limit", in: 1...ProcLimits.maximumList) ?? ProcLimits.defaultList
         let found = manager.list(chat: context.chat, limit: limit, running: try query.bool("running"))
-        return .json(ListAnswer(processes: found.map { ProcessInfo($0) }))
+        return ProcessList(found.map(\.description.id), manager).response
     }
 
     private func token(_ request: Request, _ context: AgentRequestContext) async throws -> Response {

@@ -12,8 +12,8 @@ struct ProcessTable {
 
     enum TokenEntry {
         /// The first start with the token is under way; others wait for the promise.
-        case starting(StartRequest, Promise<Void>)
-        case started(StartRequest, UUID)
+        case starting(StartRequest.Fingerprint, Promise<Void>)
+        case started(StartRequest.Fingerprint, UUID)
     }
 
     enum TokenClaim {
@@ -92,7 +92,7 @@ struct ProcessTable {
 
     // MARK: Client tokens
 
-    mutating func claim(_ key: TokenKey, for request: StartRequest) -> TokenClaim {
+    mutating func claim(_ key: TokenKey, for request: StartRequest.Fingerprint) -> TokenClaim {
         switch tokens[key] {
         case nil:
             tokens[key] = .starting(request, Promise())

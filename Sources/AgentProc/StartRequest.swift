@@ -3,8 +3,8 @@ import AgentHTTP
 import Glibc
 
 /// What to start, checked.
-public struct StartRequest: Sendable, Equatable {
-    public enum Program: Sendable, Equatable {
+public struct StartRequest: Sendable, Hashable {
+    public enum Program: Sendable, Hashable {
         /// Run by `sh -c`.
         case shell(String)
         case argv([String])
@@ -39,11 +39,38 @@ public struct StartRequest: Sendable, Equatable {
         }
     }
 
-    /// What lists show as the command.
-    var displayCommand: String {
+    /// What lists show as the command, and whether that is all of it.
+    var displayCommand: (text: String, isCut: Bool) {
+        let limit = ProcLimits.shownCommandBytes
+        var bytes: [UInt8] = []
         switch program {
-        case .shell(let command): command
-        case .argv(let argv): argv.joined(separator: " ")
+        case .shell(let command): bytes = Array(command.utf8.prefix(limit + 1))
+        case .argv(let argv):
+            for (index, argument) in argv.enumerated() where bytes.count <= limit {
+                if index > 0 { bytes.append(UInt8(ascii: " ")) }
+                bytes += argument.utf8.prefix(limit + 1 - min(bytes.count, limit + 1))
+            }
+        }
+        guard bytes.count > limit else { return (String(decoding: bytes, as: UTF8.self), false) }
+        var end = limit
+        // Not inside a character.
+        while bytes[end] & 0xC0 == 0x80 { end -= 1 }
+        return (String(decoding: bytes[..<end], as: UTF8.self), true)
+    }
+
+    /// Stands for the request where it is only compared: requests are large, and those with a token are remembered for as
+    /// long as their processes.
+    struct Fingerprint: Sendable, Equatable {
+        private let halves: [Int]
+
+        /// 128 bits of a keyed hash, so that no two requests have the same one by chance or on purpose.
+        init(_ request: StartRequest) {
+            halves = (0..<2).map { half in
+                var hasher = Hasher()
+                hasher.combine(half)
+                hasher.combine(request)
+                return hasher.finalize()
+            }
         }
     }
 
