@@ -14,6 +14,7 @@ final class ChildProcess: ReactorSource {
 
     var pid: pid_t { process.pid }
     var session: OwnSession { process.session }
+    var borrowedBytes: Int64? { process.borrowedBytes }
     private let process: LaunchedProcess
     private let launcher: Launcher
     private let reactor: Reactor

@@ -65,6 +65,9 @@ public struct LaunchedProcess: Sendable {
     public var pid: pid_t
     public var pidfd: CInt
     let session: OwnSession
+    /// What of the kernel's figure for its memory may be ours, in bytes: until it executes its program, a child of vfork
+    /// has our memory, and Linux counts the most that a process ever had. nil when it is not known.
+    let borrowedBytes: Int64?
     /// Why a priority could not be set, if so.
     public var priorityProblem: String?
 }
@@ -114,6 +117,7 @@ public final class Launcher: Sendable {
         endedSessions.sweep()
         let path = try resolve(program, request)
         children.withLock { $0.starting += 1 }
+        PeakMemory.forgetThatOfThisProcess()
         let result = spawn(path, request)
         guard result.pid > 0 else {
             settle(nil)
@@ -123,6 +127,7 @@ public final class Launcher: Sendable {
         endedSessions.numberWasGivenOut(result.pid)
         return LaunchedProcess(
             pid: result.pid, pidfd: result.pidfd, session: OwnSession(result.pid),
+            borrowedBytes: PeakMemory.ofThisProcess(),
             priorityProblem: Self.priorityProblem(result))
     }
 

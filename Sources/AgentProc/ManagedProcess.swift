@@ -12,7 +12,8 @@ struct ProcessExit: Sendable, Equatable {
     var reason: Reason
     var userMilliseconds: Int64
     var systemMilliseconds: Int64
-    var maxRSSBytes: Int64
+    /// The most memory that it had; nil when that is not known, being less than the daemon's own.
+    var maxRSSBytes: Int64?
     var wallSeconds: Int64
 }
 
@@ -26,10 +27,10 @@ enum Reason: String, Sendable, Codable, CaseIterable {
 /// What is fixed when a process starts.
 struct ProcessDescription: Sendable {
     var id: UUID
-    var command: String
     /// The beginning of it, at most ``ProcLimits/shownCommandBytes``.
-    var workdir: String
+    var command: String
     var commandIsCut = false
+    var workdir: String
     var background: Bool
     var chat: ChatIdentity?
     var startedWallSeconds: Int64
@@ -226,7 +227,8 @@ final class ManagedProcess: Sendable {
         return ProcessExit(
             code: code, signal: status.signaled ? status.status : nil, reason: reason,
             userMilliseconds: status.user_us / 1000, systemMilliseconds: status.system_us / 1000,
-            maxRSSBytes: status.max_rss_bytes, wallSeconds: context.clock.wallSeconds())
+            maxRSSBytes: PeakMemory.ofProgram(reported: status.max_rss_bytes, borrowed: child.borrowedBytes),
+            wallSeconds: context.clock.wallSeconds())
     }
 
     func finishSpoolIfDone() {

@@ -39,10 +39,23 @@ import Testing
             #expect(answer["lingering"] == nil)
             #expect(answer["pid"] is Int)
             #expect((answer["user_cpu_ms"] as? Int ?? -1) + (answer["system_cpu_ms"] as? Int ?? -1) > 0)
-            #expect((answer["max_rss_bytes"] as? Int ?? 0) > 100_000)
         }
         let (started, exited) = (info["started_at_unix"] as? Int ?? 0, info["exited_at_unix"] as? Int ?? 0)
         #expect(exited >= started && exited - started < 60)
+    }
+
+    /// Its own memory, not that of the daemon, which a child has until it executes its program.
+    @Test func memoryIsTheProgramsOwn() throws {
+        let (daemon, connection) = try shared()
+        let small = try connection.run("true")
+        // What the shell and `true` take, which is less than the daemon has.
+        #expect(small["exit_code"] as? Int == 0)
+        #expect(small["max_rss_bytes"] == nil, "\(small)")
+        let own = ProcFS.residentKiB(daemon.pid) << 10
+        let wanted = 2 * own + (64 << 20)
+        let large = try connection.run("python3 -c 'b = b\"x\" * \(wanted)'")
+        let bytes = large["max_rss_bytes"] as? Int ?? 0
+        #expect(bytes > wanted && bytes < wanted + (64 << 20), "\(bytes) for \(wanted)")
     }
 
     @Test(arguments: [("exit 0", 0), ("exit 1", 1), ("exit 255", 255), ("nonexistent-command", 127), ("exit 143", 143)])
