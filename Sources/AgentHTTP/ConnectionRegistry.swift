@@ -144,6 +144,13 @@ final class ConnectionRegistry: Sendable {
         for connection in all { connection.loop.execute { connection.handler.value.shutdown() } }
     }
 
+    /// Closes those whose clients have neither sent nor read anything since the last call, while their requests wait for it.
+    func closeStalled() {
+        for connection in state.read({ Array($0.open.values) }) {
+            connection.loop.execute { connection.handler.value.closeIfStalled() }
+        }
+    }
+
     func abort() {
         for connection in state.read({ Array($0.open.values) }) {
             connection.loop.execute { connection.handler.value.abort() }

@@ -18,6 +18,9 @@ public struct HTTPLimits: Sendable {
     public static let webSocketMessageBytes = 4 << 20
     /// Inbound WebSocket messages kept for a route that is busy; then reading pauses.
     public static let webSocketInboundMessages = 16
+    /// Bytes that all connections together keep for clients that read slowly; beyond, those whose clients have gone
+    /// without reading for the longest time are closed.
+    public static let queuedOutputBytes = 64 << 20
     /// Open connections of all unix sockets together, and of all TCP listeners together. For one more, the longest
     /// idle one is closed; while all have a request under way, new ones wait to be accepted. The two are counted
     /// separately, so that TCP peers without a token cannot keep the machine's own user out.
@@ -43,6 +46,8 @@ public struct HTTPLimits: Sendable {
     public var firstRequestGrace: TimeAmount = .seconds(1)
     /// How long requests may go on at shutdown.
     public var shutdownGrace: TimeAmount = .seconds(5)
+    /// How long a request may make no progress at shutdown, because its client neither sends nor reads.
+    public var shutdownStallTimeout: TimeAmount = .seconds(1)
     /// How long a response may make no progress because its reader does not read.
     public var writeTimeout: TimeAmount = .seconds(60)
     public var webSocketPingInterval: TimeAmount = .seconds(15)

@@ -117,8 +117,12 @@ public final class HTTPServer: Service {
         let grace = group.any().scheduleTask(in: service.limits.shutdownGrace) { [connections] in
             connections.abort()
         }
+        let stalls = group.any().scheduleRepeatedTask(
+            initialDelay: .zero, delay: service.limits.shutdownStallTimeout
+        ) { [connections] _ in connections.closeStalled() }
         await connections.empty()
         grace.cancel()
+        stalls.cancel()
     }
 
     private func bootstrap(_ policy: AccessPolicy, _ kind: ConnectionRegistry.Kind) -> ServerBootstrap {

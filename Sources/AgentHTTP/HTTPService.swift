@@ -19,6 +19,7 @@ public final class HTTPService: Sendable {
     public let limits: HTTPLimits
     let connectionsGauge: GaugeSeries
     let acceptPauses: CounterSeries
+    let outputQueues: OutputQueues
 
     /// As the header says it.
     private let instanceText: String
@@ -52,6 +53,14 @@ public final class HTTPService: Sendable {
             "agent_http_request_duration_seconds", help: "From the end of a request to the end of its answer.",
             labels: ["route"])
         connectionsGauge = metrics.gauge("agent_http_open_connections", help: "Open HTTP connections.").with()
+        let closes = metrics.counter(
+            "agent_http_output_queue_closes_total",
+            help: "Connections closed because their clients did not read while all queues together were too long."
+        ).with()
+        outputQueues = OutputQueues(limit: HTTPLimits.queuedOutputBytes) { closes.increment() }
+        metrics.gauge(
+            "agent_http_output_queued_bytes", help: "Bytes in memory for clients that read slowly."
+        ) { [weak outputQueues] in outputQueues.map { Double($0.bytes) } }
         acceptPauses =
             metrics.counter(
                 "agent_http_accept_pauses_total", help: "Times that accepting paused for want of descriptors."
@@ -199,6 +208,10 @@ public final class HTTPService: Sendable {
             }
             return problem
         }
+        if let error = error as? CoreError, error.code == .noThread {
+            logger.warning("request refused", metadata: ["error": "\(error)"])
+            return HTTPProblem(.serviceUnavailable, "The agent has no thread for this request.", detail: error.message)
+        }
         logger.error("request failed", metadata: ["method": "\(request.method)", "error": "\(error)"])
         return HTTPProblem(.internalServerError, "Internal server error.")
     }
@@ -208,10 +221,6 @@ public final class HTTPService: Sendable {
 private final class DateHeader: Sendable {
     private let cached = Mutex<(second: Int, text: String)>((0, ""))
 
-        if let error = error as? CoreError, error.code == .noThread {
-            logger.warning("request refused", metadata: ["error": "\(error)"])
-            return HTTPProblem(.serviceUnavailable, "The agent has no thread for this request.", detail: error.message)
-        }
     func now() -> String {
         let second = Glibc.time(nil)
         return cached.withLock {

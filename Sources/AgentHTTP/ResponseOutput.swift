@@ -49,6 +49,9 @@ final class ResponseOutput {
         startStallTimer(context)
     }
 
+    /// Whether the client has yet to read before more is written.
+    var isStalled: Bool { waiter != nil || afterDrain != nil }
+
     /// Runs the closure once what was written fits the channel's buffers.
     func whenWritable(_ body: @escaping () -> Void) {
         guard let context, context.channel.isActive, !context.channel.isWritable else { return body() }
@@ -129,7 +132,8 @@ struct ResponseWriterTask: Sendable {
             switch upgrade {
             case .messages(let maximumMessage, let run):
                 let webSocket = try WebSocketHandler.start(
-                    replacing: handler.value, limits: service.limits, maximumMessage: maximumMessage)
+                    replacing: handler.value, limits: service.limits, maximumMessage: maximumMessage,
+                    queues: service.outputQueues)
                 await run(webSocket)
                 await webSocket.close(.normal)
             case .bytes(let install):
@@ -153,6 +157,9 @@ private struct ChannelBodyWriter: ResponseBodyWriter, Sendable {
         repeat {
             let slice = rest.readSlice(length: min(rest.readableBytes, 64 << 10)) ?? ByteBuffer()
             if try handler.value.output.write(slice) { continue }
+            let queue = handler.value.outputQueue
+            queue.add([buffer])
+            defer { queue.clear() }
             try await withCheckedThrowingContinuation { handler.value.output.wait($0) }
         } while rest.readableBytes > 0
     }

@@ -4,8 +4,10 @@
 #include "include/CPlatform.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -90,6 +92,11 @@ int wa_socket_family(int fd) {
     socklen_t length = sizeof address;
     if (getsockname(fd, (struct sockaddr *)&address, &length) < 0) return -errno;
     return address.ss_family;
+}
+
+int wa_unsent_bytes(int fd) {
+    int count = 0;
+    return ioctl(fd, SIOCOUTQ, &count) < 0 ? -errno : count;
 }
 
 bool wa_socket_is_wildcard(int fd) {

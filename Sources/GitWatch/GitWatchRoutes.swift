@@ -32,7 +32,7 @@ public struct GitWatchRoutes: Sendable {
                 group.addTask {
                     while let messages = await session.next() {
                         for message in messages {
-                            guard (try? await socket.send(message)) != nil else { return }
+                            guard (try? await socket.send(text: message.parts)) != nil else { return }
                         }
                     }
                 }

@@ -303,8 +303,9 @@ extension StackChannel {
         }
 
         func getOption<Option: ChannelOption>(_ option: Option) throws -> Option.Value {
-            let value: Bool
+            let value: any Sendable
             switch option {
+            case is ChannelOptions.Types.BufferedWritableBytesOption: value = channel.queuedBytes
             case is ChannelOptions.Types.AutoReadOption: value = channel.autoRead
             case is ChannelOptions.Types.AllowRemoteHalfClosureOption: value = channel.allowsRemoteHalfClosure
             default: throw ChannelError.operationUnsupported

@@ -75,9 +75,10 @@ package struct WebSocketState {
     }
 
     /// The time for the pong is over.
-    /// - Parameter reading: false when we did not read meanwhile, so that a pong may be waiting.
-    package mutating func pongDue(reading: Bool) -> Action {
-        guard phase == .open, awaitingPong, reading else { return .none }
+    /// - Parameter isSilent: false when the peer may be alive all the same: we did not read meanwhile, so that a pong
+    ///   may be waiting, and none of our output waits, or the peer accepted some of it.
+    package mutating func pongDue(isSilent: Bool) -> Action {
+        guard phase == .open, awaitingPong, isSilent else { return .none }
         return fail(.goingAway, "no pong")
     }
 

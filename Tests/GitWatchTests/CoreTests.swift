@@ -162,7 +162,7 @@ import Testing
         stage.run(.seconds(4))
         stage.answer(.seconds(4), .failed(ScanError(.gone, "gone")))
         let messages = await session.next()
-        #expect(messages?.first?.contains(#"{"repo_root":"/r","branch":"","removed":true}"#) == true)
+        #expect(messages?.first?.text.contains(#"{"repo_root":"/r","branch":"","removed":true}"#) == true)
         #expect(stage.core.repositories.isEmpty)
         stage.requests = []
         stage.run(.seconds(40))
@@ -183,7 +183,7 @@ import Testing
         stage.run(.milliseconds(5010))
         #expect(stage.requests.map(\.kind) == [.scan])
         stage.answer(.milliseconds(5020), .failed(ScanError(.gone, "gone")))
-        #expect(await session.next()?.first?.contains(#""removed":true"#) == true)
+        #expect(await session.next()?.first?.text.contains(#""removed":true"#) == true)
         #expect(stage.core.repositories.isEmpty)
     }
 
@@ -195,12 +195,12 @@ import Testing
             ])
         }
         let messages = await session.next()
-        #expect(messages?.count == 1 && messages?.first?.contains("three") == true)
+        #expect(messages?.count == 1 && messages?.first?.text.contains("three") == true)
         session.offer([EncodedEntry(root: "/r", RepositorySnapshot(branch: "b", origin: "", diff: Array("three".utf8)))]
         )
         session.fail("marker")
         let next = await session.next()
-        #expect(next?.count == 1 && next?.first?.contains("marker") == true, "equal snapshots are not sent again")
+        #expect(next?.count == 1 && next?.first?.text.contains("marker") == true, "equal snapshots are not sent again")
         session.end()
         #expect(await session.next() == nil)
     }

@@ -119,16 +119,29 @@ import Testing
         }
         let messages = SnapshotMessages.changes(entries, wallSeconds: 0)
         #expect(messages.count == 3)
-        #expect(messages.allSatisfy { $0.utf8.count <= GitWatchLimits.messageBytes })
+        #expect(messages.allSatisfy { $0.bytes <= GitWatchLimits.messageBytes })
         // Escapes make six bytes of one.
         let odd = EncodedEntry(
             root: "/x",
             RepositorySnapshot(branch: "b", origin: "", diff: [UInt8](repeating: 1, count: 3 << 20)))
         #expect(String(buffer: odd.json).contains("Total diff too large to show. Size: 3.0 MiB."))
-        let text = try #require(SnapshotMessages.changes([odd], wallSeconds: 0).first)
+        let text = try #require(SnapshotMessages.changes([odd], wallSeconds: 0).first?.text)
         #expect(
             text.hasPrefix(#"{"type":"changes","scanned_at":"1970-01-01T00:00:00Z","repositories":[{"repo_root":"/x","#)
         )
+    }
+
+    /// Clients that do not read cost their queues, not a snapshot each.
+    @Test func aSnapshotIsInMemoryOnce() throws {
+        let diff = [UInt8](repeating: UInt8(ascii: "x"), count: 1 << 20)
+        let entry = EncodedEntry(root: "/r", RepositorySnapshot(branch: "main", origin: "", diff: diff))
+        func place(_ buffer: ByteBuffer) -> UnsafeRawPointer? { buffer.withUnsafeReadableBytes { $0.baseAddress } }
+        for second in 0..<20 as Range<Int64> {
+            let message = try #require(SnapshotMessages.changes([entry], wallSeconds: second).first)
+            let large = message.parts.filter { $0.readableBytes > 1_024 }
+            #expect(large.map(place) == [place(entry.json)])
+            #expect(message.text.hasSuffix("x\"}]}"))
+        }
     }
 
     @Test func framesSurviveAnyCut() throws {

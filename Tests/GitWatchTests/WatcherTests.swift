@@ -102,8 +102,8 @@ final class WatcherFixture: Sendable {
         init(_ session: WatchSession) {
             self.session = session
             Task { [self] in
-                while let texts = await session.next() {
-                    for text in texts {
+                while let messages = await session.next() {
+                    for text in messages.map(\.text) {
                         guard let message = try? JSONDecoder().decode(Message.self, from: Data(text.utf8)) else {
                             continue
                         }

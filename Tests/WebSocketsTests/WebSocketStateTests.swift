@@ -128,11 +128,11 @@ import Testing
     @Test func noPongMeansGone() {
         var state = server()
         #expect(state.pingDue() == .sendPing)
-        #expect(state.pongDue(reading: false) == .none)
+        #expect(state.pongDue(isSilent: false) == .none)
         #expect(state.received(frame(.pong)) == .none)
-        #expect(state.pongDue(reading: true) == .none)
+        #expect(state.pongDue(isSilent: true) == .none)
         #expect(state.pingDue() == .sendPing)
-        #expect(state.pongDue(reading: true) == .sendClose(.goingAway, "no pong"))
+        #expect(state.pongDue(isSilent: true) == .sendClose(.goingAway, "no pong"))
     }
 
     @Test func aClientTakesUnmaskedFramesOnly() {

@@ -41,21 +41,24 @@ public final class WebSocket: Sendable {
     public func waitUntilClosed() async { try? await closed.valueUnlessCancelled() }
 
     /// Sends a text message; returns when the connection can take more.
-    public func send(_ text: String) async throws { try await send(.text, ByteBuffer(string: text)) }
+    public func send(_ text: String) async throws { try await send(.text, [ByteBuffer(string: text)]) }
+
+    /// Sends a text message of several parts, without copying them; returns when the connection can take more.
+    public func send(text parts: [ByteBuffer]) async throws { try await send(.text, parts) }
 
     /// Sends a binary message; returns when the connection can take more.
-    public func send(_ data: ByteBuffer) async throws { try await send(.binary, data) }
+    public func send(_ data: ByteBuffer) async throws { try await send(.binary, [data]) }
 
     /// Closes after everything that was sent before. At most 100 characters of reason.
     public func close(_ code: WebSocketCloseCode, reason: String = "") async {
         onLoop { $0.close(code, reason: reason) }
     }
 
-    private func send(_ opcode: WebSocketOpcode, _ data: ByteBuffer) async throws {
+    private func send(_ opcode: WebSocketFrameHeader.Opcode, _ parts: [ByteBuffer]) async throws {
         try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Void, any Error>) in
             onLoop { handler in
                 do {
-                    if try handler.send(opcode, data) {
+                    if try handler.send(opcode, parts) {
                         continuation.resume()
                     } else {
                         handler.waitWritable(continuation)

@@ -1,4 +1,5 @@
 import AgentCore
+import CPlatform
 import DequeModule
 import NIOCore
 import NIOHTTP1
@@ -9,7 +10,7 @@ import WebSockets
 /// them. Confined to its event loop.
 final class WebSocketHandler: ChannelInboundHandler {
     typealias InboundIn = WebSocketFrame
-    typealias OutboundOut = WebSocketFrame
+    typealias OutboundOut = ByteBuffer
 
     /// Bytes of waiting messages at which reading pauses, besides the limit on their count.
     private static let inboundBytes = 256 << 10
@@ -17,6 +18,7 @@ final class WebSocketHandler: ChannelInboundHandler {
 
     private var state: WebSocketState
     private let limits: HTTPLimits
+    private let queue: OutputQueues.Queue
     private var context: ChannelHandlerContext?
     private var inbound = Deque<WebSocketMessage>()
     private var inboundCount = 0
@@ -28,24 +30,29 @@ final class WebSocketHandler: ChannelInboundHandler {
     private var ping: Scheduled<Void>?
     private var pong: Scheduled<Void>?
     private var closing: Scheduled<Void>?
+    /// Bytes handed to the channel.
+    private var written = 0
+    private var progress = PeerProgress()
 
-    init(role: WebSocketState.Role, maximumMessage: Int?, limits: HTTPLimits) {
-        state = WebSocketState(role: role, maximumMessage: maximumMessage)
-        self.limits = limits
+    init(maximumMessage: Int?, limits: HTTPLimits, queue: OutputQueues.Queue) {
+        state = WebSocketState(role: .server, maximumMessage: maximumMessage)
+        (self.limits, self.queue) = (limits, queue)
     }
 
     /// Swaps the HTTP handlers of a connection, whose 101 is written, for WebSocket ones.
     static func start(
-        replacing http: HTTPConnectionHandler, limits: HTTPLimits, maximumMessage: Int?
+        replacing http: HTTPConnectionHandler, limits: HTTPLimits, maximumMessage: Int?, queues: OutputQueues
     ) throws -> WebSocket {
         guard let context = http.context else { throw ChannelError.ioOnClosedChannel }
         let pipeline = context.pipeline.syncOperations
-        let handler = WebSocketHandler(role: .server, maximumMessage: maximumMessage, limits: limits)
+        let queue = queues.make()
+        let handler = WebSocketHandler(maximumMessage: maximumMessage, limits: limits, queue: queue)
+        let bound = NIOLoopBound(handler, eventLoop: context.eventLoop)
+        queue.onOverflow = { [loop = context.eventLoop] in loop.execute { bound.value.overflowed() } }
         let encoder = try pipeline.context(handlerType: HTTPResponseEncoder.self)
         let decoder = try pipeline.context(handlerType: ByteToMessageHandler<HTTPRequestDecoder>.self)
         http.upgraded { handler.close($0) }
         try pipeline.addHandlers([
-            WebSocketFrameEncoder(),
             ByteToMessageHandler(WebSocketFrameDecoder(maxFrameSize: maximumMessage ?? Int(UInt32.max))),
             handler,
         ])
@@ -54,7 +61,7 @@ final class WebSocketHandler: ChannelInboundHandler {
         // Last, since it passes on the bytes that came behind the request.
         pipeline.removeHandler(context: decoder, promise: nil)
         http.endUpgradedIfInputEnded(context.channel)
-        return WebSocket(handler: NIOLoopBound(handler, eventLoop: context.eventLoop), loop: context.eventLoop)
+        return WebSocket(handler: bound, loop: context.eventLoop)
     }
 
     // MARK: Channel events
@@ -87,6 +94,7 @@ final class WebSocketHandler: ChannelInboundHandler {
 
     func channelWritabilityChanged(context: ChannelHandlerContext) {
         if context.channel.isWritable {
+            queue.clear()
             let waiting = writers
             writers = []
             for writer in waiting { writer.resume() }
@@ -124,12 +132,18 @@ final class WebSocketHandler: ChannelInboundHandler {
         reader = nil
     }
 
+    /// - Parameter parts: of the message, one after the other.
     /// - Returns: whether more may be sent at once.
-    func send(_ opcode: WebSocketOpcode, _ data: ByteBuffer) throws -> Bool {
+    func send(_ opcode: WebSocketFrameHeader.Opcode, _ parts: [ByteBuffer]) throws -> Bool {
         guard let context, state.isOpen, context.channel.isActive else { throw ChannelError.ioOnClosedChannel }
-        write(opcode, data)
-        return context.channel.isWritable
+        write(opcode, parts)
+        if context.channel.isWritable { return true }
+        queue.add(parts)
+        return false
     }
+
+    /// All connections together have queued too much, and this one's client has not read for the longest time.
+    private func overflowed() { context?.close(promise: nil) }
 
     func waitWritable(_ continuation: CheckedContinuation<Void, any Error>) {
         guard let context, context.channel.isActive else {
@@ -147,8 +161,8 @@ final class WebSocketHandler: ChannelInboundHandler {
         switch action {
         case .none: break
         case .deliver(let message): deliver(message)
-        case .sendPong(let data): write(.pong, data)
-        case .sendPing: write(.ping, ByteBuffer())
+        case .sendPong(let data): write(.pong, [data])
+        case .sendPing: write(.ping, [])
         case .sendClose(let code, let reason):
             writeClose(code, reason)
             endDelivery()
@@ -181,21 +195,24 @@ final class WebSocketHandler: ChannelInboundHandler {
             || (inbound.count < HTTPLimits.webSocketInboundMessages && inboundCount < Self.inboundBytes)
     }
 
-    private func readIfWanted() { if wantsMore { context?.read() } }
+    private func readIfWanted() { if wantsMore { context?.read() } else { progress.paused() } }
 
-    private func write(_ opcode: WebSocketOpcode, _ data: ByteBuffer) {
+    private func write(_ opcode: WebSocketFrameHeader.Opcode, _ parts: [ByteBuffer]) {
         guard let context else { return }
-        var mask: WebSocketMaskingKey?
-        if state.role == .client { mask = .random() }
-        let frame = WebSocketFrame(fin: true, opcode: opcode, maskKey: mask, data: data)
-        context.writeAndFlush(wrapOutboundOut(frame), promise: nil)
+        let length = parts.reduce(0) { $0 + $1.readableBytes }
+        var header = ByteBuffer()
+        WebSocketFrameHeader(opcode: opcode, mask: nil, length: length).write(into: &header)
+        written += header.readableBytes + length
+        context.write(wrapOutboundOut(header), promise: nil)
+        for part in parts { context.write(wrapOutboundOut(part), promise: nil) }
+        context.flush()
     }
 
     private func writeClose(_ code: WebSocketCloseCode, _ reason: String) {
         var data = ByteBuffer(integer: code.value)
         // A control frame holds at most 125 bytes.
         data.writeString(String(reason.prefix(100)))
-        write(.connectionClose, data)
+        write(.close, [data])
     }
 
     /// Never sends a second ping before the first is answered: the check of the first would take the second for
@@ -205,6 +222,7 @@ final class WebSocketHandler: ChannelInboundHandler {
         ping = context.eventLoop.assumeIsolated().scheduleTask(in: delay) { [weak self] in
             guard let self else { return }
             self.perform(self.state.pingDue())
+            self.progress.pinged(isReading: self.wantsMore, written: self.written, unsent: self.unsent)
             self.schedulePongCheck()
         }
     }
@@ -213,9 +231,20 @@ final class WebSocketHandler: ChannelInboundHandler {
         guard let context else { return }
         pong = context.eventLoop.assumeIsolated().scheduleTask(in: limits.webSocketPongTimeout) { [weak self] in
             guard let self else { return }
-            self.perform(self.state.pongDue(reading: self.wantsMore))
+            self.perform(
+                self.state.pongDue(isSilent: self.progress.isSilent(written: self.written, unsent: self.unsent)))
             self.schedulePing(after: max(.zero, self.limits.webSocketPingInterval - self.limits.webSocketPongTimeout))
         }
+    }
+
+    /// Bytes of ``written`` that the peer has not got.
+    private var unsent: Int {
+        guard let context else { return 0 }
+        let queued = try? context.channel.syncOptions?.getOption(.bufferedWritableBytes)
+        let sent = try? context.pipeline.syncOperations.withUnsafeTransportIfAvailable { (socket: CInt) in
+            wa_unsent_bytes(socket)
+        }
+        return (queued ?? 0) + Int(max(0, sent ?? 0))
     }
 
     private func endDelivery() {
@@ -229,6 +258,8 @@ final class WebSocketHandler: ChannelInboundHandler {
     private func finish() {
         endDelivery()
         for timer in [ping, pong, closing] { timer?.cancel() }
+        queue.clear()
+        queue.onOverflow = {}
         for writer in writers { writer.resume(throwing: ChannelError.ioOnClosedChannel) }
         writers = []
         context = nil

@@ -204,6 +204,8 @@ int wa_notify(const char *socket_path, const char *message, bool may_wait);
 int wa_socketpair(int fds[2]);
 /// The AF_ constant of a socket, or -errno.
 int wa_socket_family(int fd);
+/// Bytes that were written to a stream socket and that the peer (over TCP: its kernel) has not got yet, or -errno.
+int wa_unsent_bytes(int fd);
 /// Whether a TCP socket is bound to every address, an IPv4 one inside IPv6 included.
 bool wa_socket_is_wildcard(int fd);
 /// A UDP socket of AF_INET or AF_INET6 (that one for IPv6 alone), bound to every address: non-blocking and

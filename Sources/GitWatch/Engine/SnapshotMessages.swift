@@ -59,40 +59,45 @@ package final class EncodedEntry: Sendable {
     }
 }
 
+/// A message to a client, in parts that others may be sent, too.
+package struct SnapshotMessage: Sendable {
+    package var parts: [ByteBuffer]
+
+    package var bytes: Int { parts.reduce(0) { $0 + $1.readableBytes } }
+    package var text: String { parts.map { String(buffer: $0) }.joined() }
+}
+
 enum SnapshotMessages {
     /// Bytes of a message around its repositories.
     static let room = 256
 
-    /// `changes` messages with the entries, as few as their limit allows; one without any for none.
-    static func changes(_ entries: [EncodedEntry], wallSeconds: Int64) -> [String] {
-        var messages: [String] = []
-        var out = ByteBuffer()
-        func begin() -> ByteBuffer {
-            ByteBuffer(string: #"{"type":"changes","scanned_at":"\#(timestamp(wallSeconds))","repositories":["#)
-        }
-        out = begin()
-        var isEmpty = true
+    /// `changes` messages with the entries, as few as their limit allows; one without any for none. The entries are in
+    /// memory once, however many clients they are sent to.
+    static func changes(_ entries: [EncodedEntry], wallSeconds: Int64) -> [SnapshotMessage] {
+        let begin = ByteBuffer(
+            string: #"{"type":"changes","scanned_at":"\#(timestamp(wallSeconds))","repositories":["#)
+        let (comma, end) = (ByteBuffer(string: ","), ByteBuffer(string: "]}"))
+        var messages: [SnapshotMessage] = []
+        var message = SnapshotMessage(parts: [begin])
         for entry in entries {
-            if !isEmpty, out.readableBytes + entry.json.readableBytes + 3 > GitWatchLimits.messageBytes {
-                out.writeString("]}")
-                messages.append(String(buffer: out))
-                out = begin()
-                isEmpty = true
+            if message.parts.count > 1 {
+                if message.bytes + entry.json.readableBytes + 3 > GitWatchLimits.messageBytes {
+                    messages.append(SnapshotMessage(parts: message.parts + [end]))
+                    message = SnapshotMessage(parts: [begin])
+                } else {
+                    message.parts.append(comma)
+                }
             }
-            if !isEmpty { out.writeString(",") }
-            out.writeImmutableBuffer(entry.json)
-            isEmpty = false
+            message.parts.append(entry.json)
         }
-        out.writeString("]}")
-        messages.append(String(buffer: out))
-        return messages
+        return messages + [SnapshotMessage(parts: message.parts + [end])]
     }
 
-    static func error(_ text: String) -> String {
+    static func error(_ text: String) -> SnapshotMessage {
         var out = ByteBuffer(string: #"{"type":"error","message":"#)
         JSONString.write(text, into: &out)
         out.writeString("}")
-        return String(buffer: out)
+        return SnapshotMessage(parts: [out])
     }
 
     /// RFC 3339 in UTC. The calendar is Howard Hinnant's civil_from_days.

@@ -45,7 +45,7 @@ package final class WatchSession: Sendable {
     package func end() { state.update { $0.ended = true } }
 
     /// The next messages; nil when the session has ended. One task calls it.
-    package func next() async -> [String]? {
+    package func next() async -> [SnapshotMessage]? {
         while true {
             let (messages, ended) = take()
             if ended { return nil }
@@ -54,7 +54,7 @@ package final class WatchSession: Sendable {
         }
     }
 
-    private func take() -> (messages: [String], ended: Bool) {
+    private func take() -> (messages: [SnapshotMessage], ended: Bool) {
         let (entries, errors, scannedAt, ended) = state.update { state in
             let entries = state.waiting.values.filter { state.sent[$0.root] != $0.digest }
                 .sorted { $0.root < $1.root }
