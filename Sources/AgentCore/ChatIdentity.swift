@@ -21,10 +21,10 @@ public struct ChatIdentity: Sendable, Equatable {
         self.ancestors = ancestors
     }
 
-    /// Reads the two header values. A missing or malformed chat id is no chat; malformed entries
+    /// Reads the two header values. A missing, malformed or all-zero chat id is not a chat; such entries
     /// of the ancestor array are skipped, and a malformed array counts as empty.
     public init?(chatHeader: String?, ancestorsHeader: String?) {
-        guard let chatHeader, let id = UUID(uuidString: chatHeader) else { return nil }
+        guard let chatHeader, let id = Self.chatID(chatHeader) else { return nil }
         self.init(id: id, ancestors: Self.parseAncestors(ancestorsHeader))
     }
 
@@ -40,11 +40,16 @@ public struct ChatIdentity: Sendable, Equatable {
         return metadata
     }
 
+    /// The chat that a text names: a UUID that is not all zero.
+    public static func chatID(_ text: String) -> UUID? {
+        UUID(uuidString: text).flatMap { $0.isAllZero ? nil : $0 }
+    }
+
     private static func parseAncestors(_ header: String?) -> [UUID] {
         guard let header,
             let entries = try? JSONDecoder().decode([LenientString].self, from: Data(header.utf8))
         else { return [] }
-        return Array(entries.lazy.compactMap { $0.value.flatMap(UUID.init(uuidString:)) }.prefix(maximumAncestors))
+        return Array(entries.lazy.compactMap { $0.value.flatMap(chatID) }.prefix(maximumAncestors))
     }
 
     /// An array entry that may be of any JSON type.
@@ -57,6 +62,9 @@ public struct ChatIdentity: Sendable, Equatable {
 }
 
 extension UUID {
+    /// What other programs send for "none".
+    public var isAllZero: Bool { withUnsafeBytes(of: uuid) { $0.allSatisfy { $0 == 0 } } }
+
     /// The lower-case form that the HTTP API uses. Written here: `uuidString` goes through a format string.
     public var lowercased: String {
         withUnsafeBytes(of: uuid) { bytes in

@@ -26,6 +26,8 @@ public struct Command: Sendable {
     public var workdir: String
     /// Lets the consumer of the output hold the reading up; nil reads on for ever.
     public var gate: OutputGate?
+    /// Both outputs share one pipe, so that they come in the order written, all as ``CommandStream/stdout``.
+    public var mergesOutputs = false
 
     public init(
         arguments: [String], environment: [String: String], workdir: String, gate: OutputGate? = nil

@@ -125,7 +125,7 @@ public final class CommandLauncher: CommandRunner {
     private func spawn(
         _ command: Command, _ output: @escaping @Sendable (CommandStream, UnsafeRawBufferPointer) -> Void
     ) throws -> LaunchedCommand {
-        let piped = try launcher.launch(command, separatesErrors: true, logger: logger)
+        let piped = try launcher.launch(command, separatesErrors: !command.mergesOutputs, logger: logger)
         return LaunchedCommand(
             piped, gate: command.gate,
             context: .init(

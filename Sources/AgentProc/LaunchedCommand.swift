@@ -3,7 +3,7 @@ import CPlatform
 import Glibc
 import Synchronization
 
-/// A program that ``CommandLauncher`` started: its two pipes and its leader. Descriptors are read and
+/// A program that ``CommandLauncher`` started: its pipes and its leader. Descriptors are read and
 /// closed on the reactor's thread alone, so that none is read that was closed and given away.
 final class LaunchedCommand: RunningCommand {
     struct Context: Sendable {
@@ -17,7 +17,7 @@ final class LaunchedCommand: RunningCommand {
 
     private struct State {
         var hasExited = false
-        var openStreams = 2
+        var openStreams: Int
         var abandoned = false
         var onFinished: (@Sendable () -> Void)?
         /// The last delivery of a signal; the next one waits for it.
@@ -34,7 +34,7 @@ final class LaunchedCommand: RunningCommand {
     private let outputEnded = Promise<Void>()
     private let streams: [StreamEnd]
     private let sessions = SessionProcesses()
-    private let state = Mutex(State())
+    private let state: Mutex<State>
 
     init(
         _ piped: PipedProcess, gate: OutputGate?, context: Context,
@@ -44,10 +44,12 @@ final class LaunchedCommand: RunningCommand {
         self.gate = gate
         self.context = context
         self.output = output
-        streams = [
-            StreamEnd(.stdout, piped.stdout, context.reactor.makeToken()),
-            StreamEnd(.stderr, piped.stderr, context.reactor.makeToken()),
-        ]
+        var streams = [StreamEnd(.stdout, piped.stdout, context.reactor.makeToken())]
+        if piped.stderr != piped.stdout {
+            streams.append(StreamEnd(.stderr, piped.stderr, context.reactor.makeToken()))
+        }
+        self.streams = streams
+        state = Mutex(State(openStreams: streams.count))
     }
 
     /// Begins to watch.

@@ -4,7 +4,7 @@ import AgentProto
 package protocol ManifestActions: Sendable {
     /// Applies a manifest: environment, secrets, metadata, schedules; no script is run. The message still has
     /// its secrets and must not be logged.
-    /// - Returns: the absolute path of the manifest's directory.
+    /// - Returns: the absolute path of the manifest's directory; empty when it names none.
     /// - Throws: when the manifest is invalid; the connection is closed.
     func apply(_ message: Coder_Agent_V2_Manifest) async throws -> String
 

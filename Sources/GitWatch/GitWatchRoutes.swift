@@ -15,7 +15,7 @@ public struct GitWatchRoutes: Sendable {
 
     private func watch(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
         let query = try Query(request, allowed: ["chat_id", "heartbeat", "token"])
-        let chat = query["chat_id"].flatMap { UUID(uuidString: $0) }
+        let chat = query["chat_id"].flatMap(ChatIdentity.chatID)
         let heartbeat = try query.bool("heartbeat") ?? false
         guard !watcher.isFull else {
             throw HTTPProblem(.tooManyRequests, "Too many connections watch git repositories.")

@@ -37,8 +37,6 @@ package enum ScriptLimits {
     package static let metadataAtOnce = 8
     /// Bytes of a metadata value (spec: control plane, Metadata); the rest is cut off and the error says so.
     package static let metadataValueBytes = 10 << 10
-    /// Bytes of stderr that go into a metadata item's error.
-    package static let metadataErrorBytes = 1 << 10
     /// Between two calls that report metadata (spec: control plane, Metadata).
     package static let metadataReportInterval = Duration.seconds(1)
     /// Timeout of a metadata item with neither timeout nor interval (spec: control plane, Metadata).

@@ -68,7 +68,7 @@ package final class WorkspaceManifestActions: ManifestActions {
         metadata.update(manifest)
         current.snapshot = manifest
         logger.info("\(manifest)", metadata: ["directory": "\(manifest.directory)"])
-        return manifest.directory
+        return message.directory.isEmpty ? "" : manifest.directory
     }
 
     package func runStartScripts() async -> ScriptOutcome {

@@ -56,7 +56,8 @@ import Testing
     private let other = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 
     @Test func malformedIdsAreNoChat() {
-        for header in [nil, "", "x", "0F4B6C1E", id + "0"] {
+        let zero = "00000000-0000-0000-0000-000000000000"
+        for header in [nil, "", "x", "0F4B6C1E", id + "0", zero] {
             #expect(ChatIdentity(chatHeader: header, ancestorsHeader: "[\"\(other)\"]") == nil)
         }
     }
@@ -68,6 +69,7 @@ import Testing
         #expect(ancestors(nil) == [])
         #expect(ancestors("[\"\(other)\"]") == [other])
         #expect(ancestors("[\"x\", 5, null, \"\(other)\", {}, [\"\(other)\"]]") == [other])
+        #expect(ancestors("[\"00000000-0000-0000-0000-000000000000\", \"\(other)\"]") == [other])
         for bad in ["", "x", "{}", "\"\(other)\"", "[", "[\"\(other)\""] { #expect(ancestors(bad) == [], "\(bad)") }
         let many = "[" + (0..<150).map { _ in "\"\(other)\"" }.joined(separator: ",") + "]"
         #expect(ancestors(many)?.count == ChatIdentity.maximumAncestors)

@@ -74,6 +74,21 @@ import Testing
         await world.stop()
     }
 
+    @Test func aManifestWithoutDirectoryIsReportedSoAndHomeIsUsed() async throws {
+        let world = try await LinkWorld { manifest, _ in
+            manifest.directory = ""
+            manifest.scripts = [LinkWorld.script("where", "pwd > \"$HOME/where\"")]
+        }
+        let daemon = try world.daemon()
+        let ready = try await world.recorder.wait("READY") {
+            $0.states.last == .ready && $0.count(AgentAPI.updateStartup) > 0
+        }
+        #expect(ready.requests(AgentAPI.updateStartup).map(\.startup.expandedDirectory) == [""])
+        #expect(ProcFS.text("\(world.directory.path)/where") == "\(world.directory.path)\n")
+        #expect(try await daemon.stop() == 0)
+        await world.stop()
+    }
+
     @Test func appStatusGoesThroughTheAgentSocket() async throws {
         let world = try await LinkWorld { manifest, _ in manifest.apps = [LinkWorld.app("editor")] }
         let daemon = try world.daemon()

@@ -54,7 +54,7 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
         try await ScriptFixture.with { fixture in
             try fixture.manifest(metadata: [
                 item("a", "echo '  42 '; pwd >/dev/null", timeout: 3600),
-                item("b", "echo part; echo why >&2; exit 4", timeout: 3600),
+                item("b", "for n in 1 2 3; do echo out$n; echo err$n >&2; done; exit 4", timeout: 3600),
                 item("c", "head -c 20000 /dev/zero | tr '\\0' x", timeout: 3600),
                 item("d", "kill -9 $$", timeout: 3600),
                 item("e", "printf 'a\\377\\000'", timeout: 3600), item("a", "echo twice", timeout: 3600),
@@ -64,10 +64,11 @@ private typealias Description = Coder_Agent_V2_WorkspaceAgentMetadata.Descriptio
                 let all = try await results(fixture, connection, 5)
                 let found = Dictionary(all.map { ($0.key, $0.result) }) { first, _ in first }
                 #expect(found["a"]?.value == "42" && found["a"]?.error == "")
-                #expect(found["b"]?.value == "part" && found["b"]?.error == "the script ended with exit code 4: why")
+                #expect(found["b"]?.value == "out1\nerr1\nout2\nerr2\nout3\nerr3")
+                #expect(found["b"]?.error == "run cmd: exit status 4")
                 #expect(found["c"]?.value == String(repeating: "x", count: 10 << 10))
                 #expect(found["c"]?.error == "the value was cut to 10240 bytes; its script wrote 20000")
-                #expect(found["d"]?.error == "the script was killed by signal 9")
+                #expect(found["d"]?.error == "run cmd: killed by signal 9")
                 #expect(found["e"]?.value == "a\u{fffd}\u{fffd}")
                 #expect(found["a"]?.collectedAt.seconds ?? 0 >= 1_700_000_000)
                 // Interval 0 is once.

@@ -134,7 +134,7 @@ private typealias Script = Coder_Agent_V2_WorkspaceAgentScript
             #expect(try await result.value == .timedOut)
             try await eventually("nothing is left") { fixture.commands.running == 0 }
             let connection = try await fixture.delivered()
-            #expect(connection.scripts.map(\.status) == [.timedOut])
+            #expect(connection.scripts.map { "\($0.status) \($0.exitCode)" } == ["timedOut -1"])
             #expect(connection.lines.contains { $0.contains("timeout of 30.0 seconds") })
         }
     }

@@ -16,7 +16,17 @@ package final class InstanceIdentity: TokenProvider {
     private let headers: HeaderSource
     private let controlPlane: HTTPTransport
     private let makeTransport: @Sendable (ServerAddress) -> HTTPTransport
-    private let cached = Mutex<Secret<String>?>(nil)
+    private struct State {
+        var token: Secret<String>?
+        /// How many exchanges have succeeded.
+        var exchanges = 0
+        /// The token was fetched for another request, and no connect has used it yet.
+        var isUnused = false
+    }
+
+    private let state = Mutex(State())
+    /// One exchange at a time.
+    private let turns = TurnQueue(atOnce: 1)
 
     init(
         _ cloud: Cloud, _ configuration: LinkConfiguration, headers: HeaderSource, controlPlane: HTTPTransport,
@@ -37,11 +47,37 @@ package final class InstanceIdentity: TokenProvider {
     }
 
     package func token() async throws -> Secret<String> {
-        if let token = cached.withLock({ $0 }) { return token }
-        return try await refresh()
+        if let token = state.withLock({ $0.token }) { return token }
+        return try await newToken(forConnect: false)
     }
 
+    /// The first connect shares the exchange of what asks beside it.
     package func refresh() async throws -> Secret<String> {
+        let unused = state.withLock { state in
+            defer { state.isUnused = false }
+            return state.isUnused ? state.token : nil
+        }
+        if let unused { return unused }
+        return try await newToken(forConnect: true)
+    }
+
+    /// The token of an exchange that ended after this call began.
+    private func newToken(forConnect: Bool) async throws -> Secret<String> {
+        let known = state.withLock { $0.exchanges }
+        try await turns.take()
+        defer { turns.give() }
+        let shared = state.withLock { state -> Secret<String>? in
+            guard state.exchanges > known else { return nil }
+            if forConnect { state.isUnused = false }
+            return state.token
+        }
+        if let shared { return shared }
+        let token = try await exchange()
+        state.withLock { $0 = State(token: token, exchanges: $0.exchanges + 1, isUnused: !forConnect) }
+        return token
+    }
+
+    private func exchange() async throws -> Secret<String> {
         let body = try await statement()
         let uri = "/api/v2/workspaceagents/\(cloud.rawValue)-instance-identity"
         var fields = try await headers.headers()
@@ -56,9 +92,7 @@ package final class InstanceIdentity: TokenProvider {
             let text = try? JSONDecoder().decode(Answer.self, from: Data(answer.body.readableBytesView)).session_token,
             !text.isEmpty
         else { throw ControlPlaneError(.token, "\(name): the answer has no session_token") }
-        let token = try TokenText.checked(text, from: name)
-        cached.withLock { $0 = token }
-        return token
+        return try TokenText.checked(text, from: name)
     }
 
     /// Fetches the signed document: the body of the exchange.

@@ -86,7 +86,7 @@ struct AppHealthState: Sendable {
         for index in apps.indices { apps[index].isAsked = false }
     }
 
-    /// Counts an answer: `threshold` failures in a row are UNHEALTHY, one success is HEALTHY.
+    /// Counts an answer: more than `threshold` failures in a row are UNHEALTHY, one success is HEALTHY.
     mutating func observe(_ id: Data, success: Bool) {
         guard let index = apps.firstIndex(where: { $0.id == id }) else { return }
         apps[index].isAsked = false
@@ -94,8 +94,8 @@ struct AppHealthState: Sendable {
             apps[index].failures = 0
             apps[index].health = .healthy
         } else {
-            apps[index].failures = min(apps[index].failures + 1, apps[index].threshold)
-            if apps[index].failures >= apps[index].threshold { apps[index].health = .unhealthy }
+            apps[index].failures = min(apps[index].failures + 1, apps[index].threshold + 1)
+            if apps[index].failures > apps[index].threshold { apps[index].health = .unhealthy }
         }
     }
 

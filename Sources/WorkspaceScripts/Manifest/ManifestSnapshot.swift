@@ -44,7 +44,7 @@ package struct ManifestSnapshot: Sendable, CustomStringConvertible, CustomDebugS
             throw ManifestError(
                 "the manifest's agent_id has \(message.agentID.count) bytes instead of the 16 of a UUID")
         }
-        guard agentID != UUID(uuid: (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)) else {
+        guard !agentID.isAllZero else {
             throw ManifestError("the manifest's agent_id is all zero: the control plane does not know this agent")
         }
         self.agentID = agentID

@@ -157,9 +157,7 @@ package final class MetadataCollector: Routine {
 
     private final class Output: Sendable {
         private let output = Mutex(MetadataOutput())
-        func append(_ stream: CommandStream, _ bytes: UnsafeRawBufferPointer) {
-            output.withLock { $0.append(stream, bytes) }
-        }
+        func append(_ bytes: UnsafeRawBufferPointer) { output.withLock { $0.append(bytes) } }
         func result(failure: String?) -> (value: String, error: String) {
             output.withLock { $0.result(failure: failure) }
         }
@@ -174,8 +172,9 @@ package final class MetadataCollector: Routine {
             switch self {
             case .timeout: "the script ran longer than its timeout of \(item.timeout.inSeconds) seconds"
             case .start(let reason): "the script could not be started: \(reason)"
-            case .exit(.exited(let code)): "the script ended with exit code \(code)"
-            case .exit(.signalled(let number)): "the script was killed by signal \(number)"
+            // The text that existing dashboards look for.
+            case .exit(.exited(let code)): "run cmd: exit status \(code)"
+            case .exit(.signalled(let number)): "run cmd: killed by signal \(number)"
             }
         }
     }
@@ -184,9 +183,9 @@ package final class MetadataCollector: Routine {
         let command: any RunningCommand
         do {
             let workdir = await context.workdir(directory).path
-            command = try await context.runner.start(
-                context.command(Secret(item.script), directory: workdir)
-            ) { output.append($0, $1) }
+            var request = try context.command(Secret(item.script), directory: workdir)
+            request.mergesOutputs = true
+            command = try await context.runner.start(request) { output.append($1) }
         } catch {
             return .start("\(error)")
         }

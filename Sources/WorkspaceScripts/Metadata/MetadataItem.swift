@@ -23,20 +23,15 @@ struct MetadataItem: Sendable, Equatable {
     }
 }
 
-/// What a run of a metadata script wrote, bounded.
+/// What a run of a metadata script wrote to either output, bounded.
 struct MetadataOutput: Sendable {
     private var value: [UInt8] = []
-    private var errors: [UInt8] = []
     private var valueTotal = 0
 
-    mutating func append(_ stream: CommandStream, _ bytes: UnsafeRawBufferPointer) {
-        switch stream {
-        case .stdout:
-            valueTotal += bytes.count
-            // One byte more than can be used shows that there was more.
-            value += bytes.prefix(ScriptLimits.metadataValueBytes + 1 + Self.slack - value.count)
-        case .stderr: errors += bytes.prefix(ScriptLimits.metadataErrorBytes - errors.count)
-        }
+    mutating func append(_ bytes: UnsafeRawBufferPointer) {
+        valueTotal += bytes.count
+        // One byte more than can be used shows that there was more.
+        value += bytes.prefix(ScriptLimits.metadataValueBytes + 1 + Self.slack - value.count)
     }
 
     /// Room for white space in front of the value, which is trimmed before it is cut.
@@ -46,11 +41,8 @@ struct MetadataOutput: Sendable {
     /// - Parameter failure: how the run went wrong.
     func result(failure: String?) -> (value: String, error: String) {
         var problems: [String] = []
-        if let failure {
-            let text = Self.trimmed(Self.text(errors))
-            problems.append(text.isEmpty ? failure : "\(failure): \(text)")
-        }
-        let whole = Self.trimmed(Self.text(value))
+        if let failure { problems.append(failure) }
+        let whole = Self.trimmed(LineSplitter.text(value[...]))
         let cut = Self.prefix(whole, ScriptLimits.metadataValueBytes)
         if cut.utf8.count < whole.utf8.count {
             problems.append(
@@ -58,8 +50,6 @@ struct MetadataOutput: Sendable {
         }
         return (cut, problems.joined(separator: "; "))
     }
-
-    private static func text(_ bytes: [UInt8]) -> String { LineSplitter.text(bytes[...]) }
 
     private static func trimmed(_ text: String) -> String {
         var rest = text.unicodeScalars[...]

@@ -94,6 +94,8 @@ struct ScriptExecution: Sendable {
     }
 
     private static let unknownExit: Int32 = 255
+    /// Of a script whose time was over, however it ended.
+    private static let timedOutExit: Int32 = -1
 
     static func result(
         _ exit: CommandExit, timedOut: Bool, heldOpen: Bool
@@ -103,7 +105,7 @@ struct ScriptExecution: Sendable {
             case .exited(let code): code
             case .signalled: unknownExit
             }
-        if timedOut { return (.timedOut, code) }
+        if timedOut { return (.timedOut, timedOutExit) }
         if heldOpen { return (.pipesLeftOpen, code) }
         return (code == 0 ? .ok : .exitFailure, code)
     }

@@ -139,6 +139,65 @@ import Testing
         return requests[0]
     }
 
+    /// At start the dial and the reinit stream ask at about the same time, in either order.
+    @Test(arguments: ["reinit, then dial", "dial, then reinit", "at once"])
+    func dialAndReinitShareOneExchange(order: String) async throws {
+        let metadata = try await StandIn { $1.answer(200, "a.b.c") }
+        let count = Atomic(0)
+        let server = try await StandIn { request, connection in
+            if request.method == "POST" {
+                let number = count.add(1, ordering: .relaxed).newValue
+                connection.answer(200, #"{"session_token":"session-\#(number)"}"#)
+            } else if request.uri.contains("/reinit") {
+                connection.answer(409, "{}")
+            } else {
+                connection.upgrade(request)
+            }
+        }
+        let link = DialTest.link(try identity(.google, metadata: metadata, controlPlane: server))
+        @Sendable func dial() async throws {
+            let (channel, _) = try await link.dialler.connectTransport { _ in }
+            try await channel.close()
+        }
+        @Sendable func reinit() async {
+            await #expect(throws: ControlPlaneError(.http(409), "")) { try await link.rest.reinit() }
+        }
+        switch order {
+        case "at once":
+            async let first: Void = dial()
+            await reinit()
+            try await first
+        case "reinit, then dial":
+            await reinit()
+            try await dial()
+        default:
+            try await dial()
+            await reinit()
+        }
+        func tokens() -> [String] { server.requests.flatMap { $0.headers["Coder-Session-Token"] } }
+        #expect(tokens() == ["session-1", "session-1"] && metadata.requests.count == 1)
+        try await dial()
+        #expect(tokens().last == "session-2", "each further connect has its own")
+        await link.shutdown()
+    }
+
+    /// A connect that is given up leaves the others theirs.
+    @Test func anExchangeOutlivesTheCancelledOneBesideIt() async throws {
+        let asked = Atomic(0)
+        let metadata = try await StandIn { _, connection in
+            // The first is never answered.
+            if asked.add(1, ordering: .relaxed).newValue > 1 { connection.answer(200, "a.b.c") }
+        }
+        let link = DialTest.link(try identity(.google, metadata: metadata, controlPlane: try await controlPlane()))
+        let first = Task { try await link.tokens.refresh() }
+        try await eventually("it has asked") { metadata.requests.count == 1 }
+        let second = Task { try await link.tokens.token() }
+        first.cancel()
+        #expect(try await second.value.reveal() == "session-1")
+        await #expect(throws: (any Error).self) { try await first.value }
+        await link.shutdown()
+    }
+
     @Test func awsSendsSignatureAndDocument() async throws {
         let metadata = try await StandIn { request, connection in
             let session = request.headers["X-aws-ec2-metadata-token"]

@@ -28,10 +28,10 @@ private func app(
 @Suite struct AppHealthStateTests {
     private let id = Data("a".utf8)
 
-    @Test func theThresholdCountsFailuresInARow() {
+    @Test func moreFailuresInARowThanTheThresholdAreUnhealthy() {
         var state = AppHealthState()
         _ = state.update([app("a")], now: .zero)
-        for success in [false, false, true, false, false] { state.observe(id, success: success) }
+        for success in [false, false, false, true, false, false, false] { state.observe(id, success: success) }
         #expect(state.changes == [.init(id: id, health: .healthy)])
         state.acknowledge(state.changes)
         #expect(state.changes == [])
@@ -47,7 +47,7 @@ private func app(
         _ = state.update([app("a", threshold: 1)], now: .zero)
         state.observe(id, success: true)
         let sent = state.changes
-        state.observe(id, success: false)
+        for _ in 0..<2 { state.observe(id, success: false) }
         state.acknowledge(sent)
         #expect(state.changes == [.init(id: id, health: .unhealthy)])
     }
@@ -55,12 +55,22 @@ private func app(
     @Test func aNewManifestKeepsWhatIsKnown() {
         var state = AppHealthState()
         _ = state.update([app("a", threshold: 1), app("b")], now: .zero)
-        state.observe(id, success: false)
+        for _ in 0..<2 { state.observe(id, success: false) }
         state.acknowledge(state.changes)
         // The control plane has forgotten.
         _ = state.update([app("a", threshold: 1, health: .y)], now: .seconds(1))
         #expect(state.changes == [.init(id: id, health: .unhealthy)])
         #expect(state.apps.count == 1)
+    }
+
+    @Test(arguments: [1, 2, .max] as [Int32]) func theThresholdHasNoEdge(_ threshold: Int32) {
+        var state = AppHealthState()
+        _ = state.update([app("a", threshold: threshold)], now: .zero)
+        let enough = min(Int(threshold), 1_000)
+        for _ in 0..<enough { state.observe(id, success: false) }
+        #expect(state.changes == [])
+        state.observe(id, success: false)
+        #expect(state.changes == (threshold == .max ? [] : [.init(id: id, health: .unhealthy)]))
     }
 
     @Test func onlyCompleteChecksCount() {
