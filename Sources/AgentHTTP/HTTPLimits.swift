@@ -31,6 +31,10 @@ public struct HTTPLimits: Sendable {
     /// Bytes of a body that have arrived and that a route which takes it as it comes has yet to take; then reading
     /// pauses.
     public static let streamedBytes = 1 << 20
+    /// Bytes of the daemon's log, or of its current file, that `/debug/logs` returns: the last ones.
+    public static let logTailBytes = 10 << 20
+    /// Bytes of log files that `/debug/logs?after=` returns; of the oldest, the beginning is left out.
+    public static let logFilesBytes = 100 << 20
     /// Bytes that are read and discarded after a refused request.
     public static let lingerBytes = 8 << 20
 

@@ -53,10 +53,11 @@ import Testing
         let layer = manifest.environment(secrets: secrets.variables().variables)
         for text in [
             "\(manifest)", String(reflecting: manifest), "\(secrets)", String(reflecting: secrets), dumped, encoded,
-            report, "\(layer)", String(reflecting: manifest.scripts),
+            "\(layer)", String(reflecting: manifest.scripts),
         ] {
             #expect(!text.contains("hush"))
         }
+        #expect(!report.contains("hush-variable") && !report.contains("hush-secret"))
         #expect(report.contains(#""environment_variables":{"TOKEN":"***REDACTED***"}"#))
     }
 

@@ -68,6 +68,45 @@ enum LogFormat {
     }
 }
 
+/// The moment that a text in RFC 3339 names, since 1970; nil for any other text. A leap second is none.
+public func timestamp(fromRFC3339 text: String) -> timespec? {
+    var rest = Array(text.utf8)[...]
+    func number(_ digits: Int, _ range: ClosedRange<Int>) -> Int? {
+        let part = rest.prefix(digits)
+        guard part.count == digits, part.allSatisfy({ (0x30...0x39).contains($0) }) else { return nil }
+        rest = rest.dropFirst(digits)
+        return Int(String(decoding: part, as: UTF8.self)).flatMap { range.contains($0) ? $0 : nil }
+    }
+    func next(_ wanted: String) -> UInt8? { wanted.utf8.first { $0 == rest.first }.flatMap { _ in rest.popFirst() } }
+
+    var parts = tm()
+    guard let year = number(4, 0...9999), next("-") != nil, let month = number(2, 1...12), next("-") != nil,
+        let day = number(2, 1...31), next("Tt") != nil, let hour = number(2, 0...23), next(":") != nil,
+        let minute = number(2, 0...59), next(":") != nil, let second = number(2, 0...59)
+    else { return nil }
+    (parts.tm_year, parts.tm_mon, parts.tm_mday) = (CInt(year - 1900), CInt(month - 1), CInt(day))
+    (parts.tm_hour, parts.tm_min, parts.tm_sec) = (CInt(hour), CInt(minute), CInt(second))
+    var nanoseconds = 0
+    if next(".") != nil {
+        let digits = rest.prefix { (0x30...0x39).contains($0) }
+        guard !digits.isEmpty else { return nil }
+        rest = rest.dropFirst(digits.count)
+        for index in 0..<9 {
+            nanoseconds = nanoseconds * 10 + (index < digits.count ? Int(digits[digits.startIndex + index] - 0x30) : 0)
+        }
+    }
+    var offset = 0
+    if next("Zz") == nil {
+        guard let sign = next("+-"), let hours = number(2, 0...23), next(":") != nil, let minutes = number(2, 0...59)
+        else { return nil }
+        offset = (hours * 60 + minutes) * (sign == UInt8(ascii: "-") ? -60 : 60)
+    }
+    let seconds = timegm(&parts)
+    // The C library would make the 31st of February the 3rd of March.
+    guard rest.isEmpty, parts.tm_mday == CInt(day) else { return nil }
+    return timespec(tv_sec: seconds - offset, tv_nsec: nanoseconds)
+}
+
 /// A moment since 1970 as RFC 3339 writes it: UTC, with milliseconds.
 public func timestampText(seconds: Int64, nanoseconds: Int32 = 0) -> String {
     var seconds = time_t(seconds)

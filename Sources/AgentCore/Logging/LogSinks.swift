@@ -63,20 +63,9 @@ public final class RotatingLogSink: LogSink {
         }
     }
 
-    /// The last bytes of the log, rotated files included, from the start of a line. Blocks.
-    public func tail(_ maximum: Int) -> ByteBuffer {
-        var result = ByteBuffer()
-        for number in (0...kept).reversed() {
-            let name = number == 0 ? path : "\(path).\(number)"
-            if let bytes = try? OwnFile.read(name, limit: limit * 2) { result.writeBytes(bytes) }
-        }
-        if result.readableBytes > maximum {
-            result.moveReaderIndex(forwardBy: result.readableBytes - maximum)
-            if let newline = result.readableBytesView.firstIndex(of: UInt8(ascii: "\n")) {
-                result.moveReaderIndex(to: newline + 1)
-            }
-        }
-        return result
+    /// Calls the body with the paths of the files, the current one first, while none is rotated.
+    func withFiles<T>(_ body: ([String]) -> T) -> T {
+        file.withLock { _ in body((0...kept).map { $0 == 0 ? path : "\(path).\($0)" }) }
     }
 
     /// Moves each file one number up. Numbers that something not ours occupies (another user may put a file

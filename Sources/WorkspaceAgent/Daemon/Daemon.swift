@@ -237,16 +237,10 @@ enum Daemon {
     private static func coreRoutes(
         _ context: DaemonContext, _ log: DaemonLog, _ current: CurrentManifest?
     ) -> CoreRoutes {
-        let (pool, file, pipeline) = (context.pool, log.file, log.pipeline)
+        let pipeline = log.pipeline
         return CoreRoutes(
             health: context.health, metrics: context.metrics, ports: ListeningPorts(pool: pool),
             manifest: { current?.snapshot.flatMap { try? ManifestReport($0).json() }.map { ByteBuffer(bytes: $0) } },
-            logTail: { maximum in
-                guard let file else { return ByteBuffer() }
-                return try await pool.run {
-                    pipeline.flush()
-                    return file.tail(maximum)
-                }
-            })
+            log: log.file, pool: context.pool, flushLog: { pipeline.flush() })
     }
 }

@@ -124,7 +124,7 @@ extension DaemonContext {
     func metricsServer() async throws -> HTTPServer? {
         guard let address = configuration.prometheusAddress else { return nil }
         let routes = AgentRoutes()
-        CoreRoutes(health: health, metrics: metrics, ports: ListeningPorts(pool: pool), logTail: { _ in ByteBuffer() })
+        CoreRoutes(health: health, metrics: metrics, ports: ListeningPorts(pool: pool), pool: pool)
             .addMetrics(to: routes)
         // A registry of its own: this listener's requests are not the API's.
         let service = HTTPService(routes: routes, metrics: MetricsRegistry(), logger: logger)
