@@ -24,6 +24,15 @@ public enum AgentSocketLimits {
     public static let dependencyNamesBytes = 3_932_160
     /// Events kept for `SyncEvents`. At the limit the oldest is dropped; a reader that has not read it gets an error.
     public static let events = 16_384
+    /// Bytes of the journal that is read at start; a larger one is set aside. What the limits above allow takes at most
+    /// half of it, and it is written anew when it has twice that size.
+    public static let journalBytes = 16 << 20
+    /// Bytes up to which the journal only grows.
+    public static let journalQuietBytes = 256 << 10
+    /// How long an answer waits for the journal to be written, in milliseconds.
+    public static let journalPatienceMilliseconds = 2_000
+    /// Between two tries to write a journal that could not be written, in seconds.
+    public static let journalRetrySeconds = 10
     /// Events that one reader gets at a time.
     public static let eventBatch = 256
 }

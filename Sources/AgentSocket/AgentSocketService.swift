@@ -25,9 +25,11 @@ public struct AgentSocketService: Sendable {
     public func router() -> Router {
         var router = Router()
         router.immediate(AgentSocketAPI.ping) { _, _ in .init() }
-        router.immediate(AgentSocketAPI.syncStart) { request, _ in try start(request.unit) }
-        router.immediate(AgentSocketAPI.syncWant) { request, _ in try want(request.unit, request.dependsOn) }
-        router.immediate(AgentSocketAPI.syncComplete) { request, _ in try complete(request.unit) }
+        router.unary(AgentSocketAPI.syncStart) { request, _ in try await kept { try start(request.unit) } }
+        router.unary(AgentSocketAPI.syncWant) { request, _ in
+            try await kept { try want(request.unit, request.dependsOn) }
+        }
+        router.unary(AgentSocketAPI.syncComplete) { request, _ in try await kept { try complete(request.unit) } }
         router.immediate(AgentSocketAPI.syncReady) { request, _ in
             try requireUnit(request.unit)
             return .with { $0.ready = units.isReady(request.unit) }
@@ -60,6 +62,13 @@ public struct AgentSocketService: Sendable {
             try await sendEvents(historyOnly: request.historyOnly, responses)
         }
         return router
+    }
+
+    /// Answers when the change would outlive the daemon. A refused one may have registered a unit.
+    private func kept<Response>(_ change: () throws -> Response) async throws -> Response {
+        let result = Result { try change() }
+        await units.kept()
+        return try result.get()
     }
 
     private func start(_ unit: String) throws -> Coder_Agentsocket_V1_SyncStartResponse {

@@ -54,6 +54,15 @@ struct EventLog: Sendable {
         }
     }
 
+    /// All that are kept, oldest first.
+    var all: Deque<UnitEvent> { kept }
+
+    /// Forgets all events; numbers go on.
+    mutating func removeAll() {
+        first = next
+        kept = []
+    }
+
     /// Events from a number on, at most ``AgentSocketLimits/eventBatch``. A reader that begins with 0 gets
     /// whatever is kept.
     func read(from number: Int) -> Batch {

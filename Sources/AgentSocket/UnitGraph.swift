@@ -56,6 +56,8 @@ public struct UnitGraph: Sendable {
         var missing = 0
         /// The graph's revision when something of this unit's report changed last.
         var revision: UInt64 = 0
+        /// The state is of an earlier daemon, whose scripts may run again and set it again.
+        var isRestored = false
     }
 
     private var nodes: [Node] = []
@@ -73,6 +75,13 @@ public struct UnitGraph: Sendable {
     public var count: Int { registered.count }
     /// Edges between units.
     public var edgeCount: Int { edges }
+    /// Units and dependencies by name. They are numbered from 0 in the order in which they came.
+    var nodeCount: Int { nodes.count }
+
+    /// The name's number.
+    func number(_ name: UnitName) -> Int? { index[name] }
+    /// The number's name.
+    func name(_ number: Int) -> UnitName? { nodes.indices.contains(number) ? nodes[number].name : nil }
 
     /// Registers a unit as pending.
     /// - Returns: false when it was registered before; that is fine.
@@ -89,12 +98,19 @@ public struct UnitGraph: Sendable {
     /// Adds the edge "unit wants dependency to be completed". The unit must be registered; the dependency need not be.
     /// Adding an edge twice has no effect.
     public mutating func want(_ unit: UnitName, _ dependency: UnitName) throws(UnitError) {
+        if let from = index[unit], let to = index[dependency], !nodes[from].dependencies.contains(to),
+            reaches(from: to, to: from)
+        {
+            throw .cycle
+        }
+        try restore(unit, wants: dependency)
+    }
+
+    /// As ``want(_:_:)``, but a cycle is found only by ``hasCycle``, for all edges at once.
+    mutating func restore(_ unit: UnitName, wants dependency: UnitName) throws(UnitError) {
         guard let from = index[unit], nodes[from].state != nil else { throw .notFound }
         if dependency == unit { throw .cycle }
-        if let to = index[dependency] {
-            if nodes[from].dependencies.contains(to) { return }
-            if reaches(from: to, to: from) { throw .cycle }
-        }
+        if let to = index[dependency], nodes[from].dependencies.contains(to) { return }
         guard nodes[from].dependencies.count < AgentSocketLimits.dependenciesPerUnit else {
             throw UnitError(.limit, "a unit can have \(AgentSocketLimits.dependenciesPerUnit) dependencies")
         }
@@ -128,6 +144,42 @@ public struct UnitGraph: Sendable {
     public mutating func complete(_ unit: UnitName) throws(UnitError) {
         guard let id = index[unit], nodes[id].state != nil else { throw .notFound }
         try move(id, to: .completed)
+    }
+
+    /// Adds a name that is not yet there, under the next number.
+    mutating func restore(_ name: UnitName) throws(UnitError) {
+        guard index[name] == nil else { throw .sameStatus }
+        _ = try node(name)
+    }
+
+    /// Gives a unit the state that it had under an earlier daemon. It may be set once more.
+    mutating func restore(_ unit: UnitName, _ state: UnitState) throws(UnitError) {
+        try register(unit)
+        guard let id = index[unit] else { throw .notFound }
+        nodes[id].isRestored = true
+        try move(id, to: state)
+        nodes[id].isRestored = true
+    }
+
+    /// Whether a unit wants itself, directly or through others.
+    var hasCycle: Bool {
+        // Takes away what nothing wants, until nothing is left.
+        var wanted = nodes.map(\.dependents.count)
+        var free = wanted.indices.filter { wanted[$0] == 0 }
+        var left = nodes.count
+        while let id = free.popLast() {
+            left -= 1
+            for dependency in nodes[id].dependencies {
+                wanted[dependency] -= 1
+                if wanted[dependency] == 0 { free.append(dependency) }
+            }
+        }
+        return left > 0
+    }
+
+    /// All names in the order of their numbers, with their states and the numbers of what they want.
+    var contents: [(name: UnitName, state: UnitState?, dependencies: [Int])] {
+        nodes.map { ($0.name, $0.state, $0.dependencies) }
     }
 
     /// Whether all that the unit wants is completed. True for an unregistered unit.
@@ -173,7 +225,8 @@ public struct UnitGraph: Sendable {
     }
 
     private mutating func move(_ id: Int, to state: UnitState) throws(UnitError) {
-        guard let old = nodes[id].state, old != state else { throw .sameStatus }
+        guard let old = nodes[id].state, old != state || nodes[id].isRestored else { throw .sameStatus }
+        nodes[id].isRestored = false
         nodes[id].state = state
         let change = (old == .completed ? 1 : 0) - (state == .completed ? 1 : 0)
         if change != 0 {

@@ -8,8 +8,15 @@ import Synchronization
 /// so that a superfluous wake-up does no harm.
 public final class UnitStore: Sendable {
     private struct State {
-        var graph = UnitGraph()
-        var events: EventLog
+        var history: UnitHistory
+        var graph: UnitGraph {
+            get { history.graph }
+            _modify { yield &history.graph }
+        }
+        var events: EventLog {
+            get { history.events }
+            _modify { yield &history.events }
+        }
         /// Fulfilled at the next change of a unit's report.
         var unitWaiters: [UnitName: [Promise<Void>]] = [:]
         /// Fulfilled at the next event.
@@ -29,17 +36,32 @@ public final class UnitStore: Sendable {
     }
 
     private let state: Mutex<State>
+    private let journal: UnitJournal?
     private let now: @Sendable () -> UnitInstant
 
-    /// - Parameter now: the wall clock, for the events.
-    public init(now: @escaping @Sendable () -> UnitInstant = UnitStore.wallClock) {
-        self.now = now
-        state = Mutex(State(events: EventLog()))
+    /// - Parameters:
+    ///   - journal: keeps the units for the next daemon; those of the last one are read, which blocks.
+    ///   - now: the wall clock, for the events.
+    public convenience init(
+        journal: UnitJournal? = nil, now: @escaping @Sendable () -> UnitInstant = UnitStore.wallClock
+    ) {
+        self.init(journal: journal, eventCapacity: AgentSocketLimits.events, now: now)
     }
 
-    init(eventCapacity: Int, now: @escaping @Sendable () -> UnitInstant = UnitStore.wallClock) {
+    init(
+        journal: UnitJournal? = nil, eventCapacity: Int,
+        now: @escaping @Sendable () -> UnitInstant = UnitStore.wallClock
+    ) {
         self.now = now
-        state = Mutex(State(events: EventLog(capacity: eventCapacity)))
+        self.journal = journal
+        let events = EventLog(capacity: eventCapacity)
+        state = Mutex(State(history: journal?.read(events: events) ?? UnitHistory(events: events)))
+        journal?.begin { [weak self] taken in
+            self?.state.withLock { state in
+                taken()
+                return state.history.records
+            }
+        }
     }
 
     /// The time of day.
@@ -58,6 +80,23 @@ public final class UnitStore: Sendable {
         state.withLock { $0.eventWaiters.count + $0.unitWaiters.values.reduce(0) { $0 + $1.count } }
     }
 
+    /// Returns once the changes that came before would outlive the daemon, or cannot; see ``UnitJournal``.
+    public func kept() async { await journal?.written() }
+
+    /// Why units would not outlive the daemon; nil when they would, and for a store that keeps none.
+    public var problem: String? { journal?.problem }
+
+    /// Forgets all units and events: the scripts that have set them begin anew.
+    public func forgetAll() {
+        let woken = state.withLock { state in
+            state.graph = UnitGraph()
+            state.events.removeAll()
+            journal?.forget()
+            return state.takeWaiters(of: Array(state.unitWaiters.keys), andEvents: true)
+        }
+        for waiter in woken { waiter.fulfill() }
+    }
+
     /// Registers a unit. See ``UnitGraph/register(_:)``.
     public func register(_ unit: String) throws(UnitError) {
         try change(unit) { (graph, name) throws(UnitError) in try graph.register(name) ? .pending : nil }
@@ -65,7 +104,7 @@ public final class UnitStore: Sendable {
 
     /// Adds an edge. See ``UnitGraph/want(_:_:)``.
     public func want(_ unit: String, _ dependency: String) throws(UnitError) {
-        try change(unit) { (graph, name) throws(UnitError) in
+        try change(unit, wants: dependency) { (graph, name) throws(UnitError) in
             try graph.want(name, UnitName(dependency))
             return nil
         }
@@ -136,14 +175,30 @@ public final class UnitStore: Sendable {
     }
 
     /// Changes the graph and wakes the tasks that wait for the change.
+    /// - Parameter dependency: of an edge that the body adds.
     private func change(
-        _ unit: String, _ body: (inout UnitGraph, UnitName) throws(UnitError) -> UnitState?
+        _ unit: String, wants dependency: String? = nil,
+        _ body: (inout UnitGraph, UnitName) throws(UnitError) -> UnitState?
     ) throws(UnitError) {
         let name = UnitName(unit)
         let at = now()
         let woken = try state.withLock { state throws(UnitError) -> [Promise<Void>] in
+            let (names, edges) = (state.graph.nodeCount, state.graph.edgeCount)
             let event = try body(&state.graph, name)
             if let event { state.events.append(UnitEvent(unit: unit, status: event.rawValue, at: at)) }
+            if let journal, event != nil || state.graph.edgeCount > edges {
+                let graph = state.graph
+                journal.append { bytes in
+                    for number in names..<graph.nodeCount {
+                        if let name = graph.name(number) { UnitRecord.name(name.text).write(into: &bytes) }
+                    }
+                    guard let unit = graph.number(name) else { return }
+                    if graph.edgeCount > edges, let dependency, let wanted = graph.number(UnitName(dependency)) {
+                        UnitRecord.wants(unit, wanted).write(into: &bytes)
+                    }
+                    if let event { UnitRecord.event(unit, event, at).write(into: &bytes) }
+                }
+            }
             if state.unitWaiters.isEmpty { return state.takeWaiters(of: [], andEvents: event != nil) }
             return state.takeWaiters(of: [name] + state.graph.dependents(name), andEvents: event != nil)
         }

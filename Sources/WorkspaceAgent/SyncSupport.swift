@@ -3,6 +3,7 @@ import AgentSocket
 import ArgumentParser
 import DRPC
 import Glibc
+import NIOCore
 import NIOPosix
 
 /// Where the agent is, and how its failures are shown.
@@ -10,7 +11,7 @@ struct AgentOptions: ParsableArguments {
     @Option(help: "The agent's socket; default /tmp/coder-agent.sock. [CODER_AGENT_SOCKET_PATH]")
     var socketPath: String?
 
-    private var path: String { LocalSocket.agent(socketPath, ProcessEnvironment.current) }
+    var path: String { LocalSocket.agent(socketPath, ProcessEnvironment.current) }
 
     /// How long an agent may take for a command that doesn't wait for anything.
     static let callTimeout = Duration.seconds(30)
@@ -106,6 +107,12 @@ struct AgentOptions: ParsableArguments {
                 "\(error.message(forPath: path)); check that the agent runs and that --socket-path or "
                     + "CODER_AGENT_SOCKET_PATH names its socket")
         }
+        return try await use(client, body)
+    }
+
+    private static func use<T: Sendable>(
+        _ client: AgentSocketClient, _ body: @Sendable (AgentSocketClient) async throws -> T
+    ) async throws -> T {
         do {
             let result = try await body(client)
             await client.close()
@@ -114,6 +121,42 @@ struct AgentOptions: ParsableArguments {
             await client.close()
             throw error
         }
+    }
+
+    /// How long an agent that was lost may take to come back.
+    static let restartPatience = Duration.seconds(30)
+    private static let reconnectPause = Duration.milliseconds(100)
+
+    /// Within the body of ``use(within:else:_:)``: does the work with its client and, whenever the agent is lost, anew
+    /// with a client of the next one.
+    func throughRestarts<T: Sendable>(
+        _ first: AgentSocketClient, _ work: @Sendable (AgentSocketClient) async throws -> T
+    ) async throws -> T {
+        let path = path
+        let clock = Self.clock ?? EventLoopClock(group: first.eventLoop)
+        var client = first
+        while true {
+            do {
+                return try await Self.use(client, work)
+            } catch let error as DRPCError where error.isLostConnection {
+                try Task.checkCancellation()
+                client = try await Self.reconnect(path, first.eventLoop, clock, error)
+            }
+        }
+    }
+
+    private static func reconnect<C: Clock<Duration>>(
+        _ path: String, _ group: any EventLoopGroup, _ clock: C, _ loss: DRPCError
+    ) async throws -> AgentSocketClient {
+        let deadline = clock.now.advanced(by: restartPatience)
+        var reason: any Error = loss
+        while clock.now < deadline {
+            try await clock.sleep(for: reconnectPause)
+            do { return try await AgentSocketClient.connect(path: path, group: group) } catch { reason = error }
+        }
+        throw SyncFailure(
+            "lost the agent at \(path) and found no other within \(restartPatience.components.seconds) s: "
+                + "\(reason.message(forPath: path)); start it and run this command again")
     }
 
     private static func describe(_ error: any Error, _ path: String) -> String {
@@ -129,6 +172,11 @@ struct AgentOptions: ParsableArguments {
         default: "\(error)"
         }
     }
+}
+
+extension DRPCError {
+    /// The agent has ended, or has closed the connection.
+    fileprivate var isLostConnection: Bool { [.closed, .endOfStream, .cancelled].contains(code) }
 }
 
 extension Error {

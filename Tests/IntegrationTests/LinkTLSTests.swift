@@ -145,6 +145,11 @@ import Testing
         }
         let second = try #require(started)
         try await world.recorder.wait("the link is back") { $0.opened > 1 }
+        func sync(_ arguments: String...) throws -> CommandResult {
+            let environment = ["CODER_AGENT_SOCKET_PATH": "\(daemon.directory.path)/agent.sock"]
+            return try RunningProgram([DaemonProcess.binary, "sync"] + arguments, environment: environment).end()
+        }
+        #expect(try sync("start", "git").code == 0)
         // The claim comes over REST.
         second.claim(owner: UUID().uuidString, workspace: UUID().uuidString)
         let life: [LifecycleState] = [.starting, .ready]
@@ -152,6 +157,8 @@ import Testing
             $0.states.count > life.count && $0.states.suffix(life.count) == life
         }
         #expect(seen.states == life + [.shuttingDown, .off] + life)
+        // The scripts of the second life begin anew, and so do their units.
+        #expect(try sync("list").output == "No units registered\n")
         #expect(try await daemon.stop() == 0)
         await second.stop()
         await world.stop()

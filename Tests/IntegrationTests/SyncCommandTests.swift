@@ -1,5 +1,6 @@
 import AgentTestSupport
 import ArgumentParser
+import Glibc
 import NIOCore
 import NIOPosix
 import Testing
@@ -57,6 +58,34 @@ import Testing
             clock.advance(by: AgentOptions.callTimeout)
             let error = await #expect(throws: SyncFailure.self) { try await run.value }
             #expect(error?.text == "the agent at \(path) did not answer within 30 s")
+        }
+    }
+
+    @Test func anAgentThatDoesNotComeBackIsWaitedForHalfAMinute() async throws {
+        try await withMuteAgent { path in
+            let clock = ManualClock()
+            let run = Task {
+                try await AgentOptions.$clock.withValue(clock) {
+                    var options = AgentOptions()
+                    options.socketPath = path
+                    let agent = options
+                    try await options.attempt(within: .seconds(3_600)) { client in
+                        try await agent.throughRestarts(client) { client in
+                            unlink(path)
+                            await client.close()
+                            try await client.ping()
+                        }
+                    }
+                }
+            }
+            for _ in 0..<299 {
+                await clock.sleepers(2)
+                clock.advance(by: .milliseconds(100))
+            }
+            await clock.sleepers(2)
+            clock.advance(by: .milliseconds(100))
+            let error = await #expect(throws: SyncFailure.self) { try await run.value }
+            #expect(error?.text.hasPrefix("lost the agent at \(path) and found no other within 30 s: ") == true)
         }
     }
 

@@ -5,6 +5,7 @@ import ControlPlane
 import ControlPlaneAPI
 import DERP
 import GitCredentials
+import Synchronization
 import WorkspaceScripts
 
 /// The daemon's parts that exist only with a control plane, put together.
@@ -84,13 +85,18 @@ struct ControlPlaneParts: Sendable {
     ///   - connections: HTTP connections that are open, by kind.
     ///   - boundary: what forwards boundary logs, if they are taken.
     ///   - tailnet: what makes the node, if there is to be one.
+    ///   - onClaim: called before the session of a workspace that was claimed.
     func agent(
         connections: @escaping @Sendable () -> [String: Int64], boundary: (any DrainableRoutine)?,
-        tailnet: TailnetParts?
+        tailnet: TailnetParts?, onClaim: @escaping @Sendable () -> Void
     ) -> ControlPlaneAgent {
         let rest = access.rest
         let reinit = ReinitWatcher(runtime: runtime) { try await rest.reinit() }
-        return ControlPlaneAgent(runtime: runtime, reinit: reinit) { await session(connections, boundary, tailnet) }
+        let isFirst = Atomic(true)
+        return ControlPlaneAgent(runtime: runtime, reinit: reinit) {
+            if !isFirst.exchange(false, ordering: .relaxed) { onClaim() }
+            return await session(connections, boundary, tailnet)
+        }
     }
 
     private func session(

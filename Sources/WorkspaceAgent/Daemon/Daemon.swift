@@ -110,7 +110,7 @@ enum Daemon {
         GitWatchRoutes(watcher: git).add(to: routes)
         FilesRoutes(await context.files(inherited, state, paths: git, watches: watches)).add(to: routes)
         desktop.add(to: routes)
-        let units = UnitStore()
+        let units = context.units(state)
         UnitRoutes(units: units).add(to: routes)
         ScriptRoutes(
             manifest: current ?? CurrentManifest(), history: upward?.scriptHistory ?? ScriptHistory(),
@@ -161,7 +161,8 @@ enum Daemon {
         let boundary = BoundaryParts(context)
         if let boundary { listeners.descriptions.append("boundary logs \(boundary.path)") }
         let agent = upward?.agent(
-            connections: { http.openConnections }, boundary: boundary?.routine, tailnet: tailnet)
+            connections: { http.openConnections }, boundary: boundary?.routine, tailnet: tailnet,
+            onClaim: { units.forgetAll() })
         let socket = context.agentSocket(units, agent, gitLogins: upward?.gitLogins)
         if let socket { listeners.descriptions.append("agent socket \(socket.path)") }
 
@@ -220,6 +221,7 @@ enum Daemon {
         do { outcome = .success(try await serviceGroup.run()) } catch { outcome = .failure(error) }
         await tunnel?.close()
         await tailnet?.close()
+        await units.kept()
         let lost = await boundary?.queue.close() ?? 0
         await processes.reactor.stop()
         await upward?.close()
@@ -239,7 +241,7 @@ enum Daemon {
     ) -> CoreRoutes {
         let pipeline = log.pipeline
         return CoreRoutes(
-            health: context.health, metrics: context.metrics, ports: ListeningPorts(pool: pool),
+            health: context.health, metrics: context.metrics, ports: ListeningPorts(pool: context.pool),
             manifest: { current?.snapshot.flatMap { try? ManifestReport($0).json() }.map { ByteBuffer(bytes: $0) } },
             log: log.file, pool: context.pool, flushLog: { pipeline.flush() })
     }

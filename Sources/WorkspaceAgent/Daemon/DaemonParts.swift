@@ -100,6 +100,22 @@ struct BoundaryParts {
 }
 
 extension DaemonContext {
+    /// The units, with those of a daemon that ran before this one since the machine started.
+    func units(_ state: StateDirectory) -> UnitStore {
+        if let problem = state.problem {
+            logger.warning("units would not outlive the daemon", metadata: ["error": "\(problem)"])
+            health.set("units", .init("units: they would not outlive the daemon: \(problem)"))
+            return UnitStore()
+        }
+        let journal = UnitJournal(
+            path: "\(configuration.stateDirectory)/units", machine: MachineStart.identity(), pool: pool,
+            executor: executor, clock: clock, logger: logger)
+        health.register("units") {
+            journal.problem.map { .init("units: they would not outlive the daemon: \($0)") }
+        }
+        return UnitStore(journal: journal)
+    }
+
     /// nil when the agent socket is disabled, or cannot be opened: everything else still works, and /healthz
     /// says why.
     func agentSocket(
