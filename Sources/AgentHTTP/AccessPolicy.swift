@@ -1,6 +1,7 @@
 import AgentCore
 import HTTPTypes
 import HummingbirdCore
+import NIOCore
 
 /// Decides from the head of a request whether it is allowed, before its body is read and any route runs. A value
 /// without I/O.
@@ -13,7 +14,8 @@ public struct AccessPolicy: Sendable {
     }
 
     public var tokenRule: TokenRule
-    /// Names in `Host` that are accepted beside the listener's address and localhost, lower case.
+    /// Names in `Host` that are accepted beside the listener's address and localhost, as ``Authority/canonical(_:)``
+    /// writes them.
     public var allowedHosts: Set<String>
     /// The uid of the daemon; a unix peer must have it or be root.
     public var ownUID: UInt32
@@ -29,7 +31,7 @@ public struct AccessPolicy: Sendable {
         self.tokenRule = tokenRule
         self.page = page
         self.sessions = sessions
-        self.allowedHosts = Set(allowedHosts.map { $0.lowercased() })
+        self.allowedHosts = Set(allowedHosts.map { Authority.canonical($0.lowercased()) })
         self.ownUID = ownUID
     }
 
@@ -37,7 +39,8 @@ public struct AccessPolicy: Sendable {
     /// - Parameters:
     ///   - targetHost: the host of a target in absolute form; it must be right as well as `Host`.
     ///   - hasBody: a body follows that must be JSON; not that of a route that takes any bytes, which clients send
-    ///     without a type. What a page sends to such a route has its `Origin`.
+    ///     without a type. What a page sends to such a route has its `Origin`. With the token in its header, JSON
+    ///     needs no type either: a page of another site cannot send that header.
     ///   - takesQueryToken: the request is for a WebSocket route; a browser can send the token for it only in the
     ///     query.
     ///   - changes: whether the route changes something; asked only where it counts.
@@ -65,9 +68,10 @@ public struct AccessPolicy: Sendable {
         if session == .readOnly, changes() { return HTTPProblem(.forbidden, "This session is read-only.") }
         if session == nil, let problem = tokenProblem(head, takesQueryToken) { return problem }
         // A page of another site can send a body without a type, but not to a unix socket.
-        guard hasBody, head.headerFields[.contentType] == nil else { return nil }
+        guard hasBody, head.headerFields[.contentType] == nil, !hasToken(head) else { return nil }
         return HTTPProblem(
-            .unsupportedMediaType, "Content-Type must be application/json.", detail: "There is none.")
+            .unsupportedMediaType, "Content-Type must be application/json.",
+            detail: "There is none, and no bearer token in an Authorization header.")
     }
 
     // A page of another site can make a browser send requests to us under its own host name (DNS rebinding), so only
@@ -76,8 +80,9 @@ public struct AccessPolicy: Sendable {
         guard let authority, let host = Authority(authority)?.host else {
             return HTTPProblem(.badRequest, "A valid Host header is required.")
         }
-        let own: Set<String> = ["localhost", "127.0.0.1", "::1", localHost.lowercased()]
-        guard own.contains(host) || allowedHosts.contains(host) else {
+        let own: Set<String> = ["localhost", "127.0.0.1", "::1", Authority.canonical(localHost.lowercased())]
+        let name = Authority.canonical(host)
+        guard own.contains(name) || allowedHosts.contains(name) else {
             return HTTPProblem(
                 .forbidden, "Host \"\(host)\" is not served here.", detail: "Allow it with --http-allowed-host.")
         }
@@ -91,8 +96,9 @@ public struct AccessPolicy: Sendable {
         guard let host = Authority(authority)?.host else {
             return HTTPProblem(.badRequest, "A valid Host header is required.")
         }
-        let isPrivate = host.contains(":") || !host.contains(".") || host.hasSuffix(".coder")
-        guard !isPrivate, !allowedHosts.contains(host), !Self.isIPv4(host) else { return nil }
+        let name = Authority.canonical(host)
+        let isPrivate = name.contains(":") || !name.contains(".") || name.hasSuffix(".coder")
+        guard !isPrivate, !allowedHosts.contains(name), !Self.isIPv4(name) else { return nil }
         return HTTPProblem(
             .forbidden, "Host \"\(host)\" is not served here.", detail: "Allow it with --http-allowed-host.")
     }
@@ -105,11 +111,8 @@ public struct AccessPolicy: Sendable {
     private func tokenProblem(_ head: HTTPRequest, _ takesQueryToken: Bool) -> HTTPProblem? {
         guard case .required(let token) = tokenRule else { return nil }
         if head.pathOnly == "/healthz" { return nil }
-        if let header = head.headerFields[.authorization] {
-            let scheme = header.prefix { $0 != " " }
-            let value = header.dropFirst(scheme.count).drop { $0 == " " }
-            if scheme.lowercased() == "bearer", token.matches(Array(value.utf8)) { return nil }
-            return Self.unauthorized("The bearer token is wrong.")
+        if head.headerFields[.authorization] != nil {
+            return hasToken(head) ? nil : Self.unauthorized("The bearer token is wrong.")
         }
         // Browsers cannot set headers on a WebSocket, nor when they open a page.
         if takesQueryToken || page?.isPage(head) ?? false, let value = Self.queryToken(head.path ?? "") {
@@ -121,6 +124,16 @@ public struct AccessPolicy: Sendable {
         return Self.unauthorized("A bearer token is required.")
     }
 
+    /// Whether the request has the right token in its header.
+    private func hasToken(_ head: HTTPRequest) -> Bool {
+        guard case .required(let token) = tokenRule, let header = head.headerFields[.authorization] else {
+            return false
+        }
+        let scheme = header.prefix { $0 != " " }
+        let value = header.dropFirst(scheme.count).drop { $0 == " " }
+        return scheme.lowercased() == "bearer" && token.matches(Array(value.utf8))
+    }
+
     private static func unauthorized(_ message: String) -> HTTPProblem {
         HTTPProblem(
             .unauthorized, message, detail: "Send \"Authorization: Bearer TOKEN\" with the token from the token file.",
@@ -128,7 +141,7 @@ public struct AccessPolicy: Sendable {
     }
 
     private static func queryToken(_ path: String) -> String? {
-        URI(path).queryParameters["token"].map(String.init)
+        PercentEncoding.pairs(ofQuery: URI(path).query ?? "").first { $0.key == "token" }?.value
     }
 
     /// Whether an `Origin` names the same host and port as `Host`.
@@ -162,5 +175,17 @@ struct Authority: Equatable {
         guard !rest.isEmpty else { return }
         guard rest.first == ":", let port = UInt16(rest.dropFirst()) else { return nil }
         self.port = Int(port)
+    }
+
+    /// One way to write a host: without the dot that ends a complete domain name, IP addresses in their shortest form,
+    /// an IPv4 one within IPv6 as IPv4.
+    /// - Parameter host: lower case, without brackets.
+    static func canonical(_ host: String) -> String {
+        let name = host.hasSuffix(".") ? String(host.dropLast()) : host
+        guard let address = try? SocketAddress(ipAddress: name, port: 0), let text = address.ipAddress else {
+            return name
+        }
+        let mapped = "::ffff:"
+        return text.hasPrefix(mapped) && text.contains(".") ? String(text.dropFirst(mapped.count)) : text
     }
 }

@@ -55,10 +55,13 @@ struct RequestHead {
             }
     }
 
-    /// Proxies may interpret two Host fields differently (RFC 9112 section 3.2).
+    /// HTTP/1.1 has one Host field on every transport, and proxies may interpret two differently (RFC 9112 section 3.2).
     private static func hostProblem(_ head: HTTPRequestHead) -> HTTPProblem? {
-        guard head.headers["host"].count > 1 else { return nil }
-        return HTTPProblem(.badRequest, "The request has more than one Host header.")
+        switch head.headers["host"].count {
+        case 1: nil
+        case 0: head.version == .http1_0 ? nil : HTTPProblem(.badRequest, "The request has no Host header.")
+        default: HTTPProblem(.badRequest, "The request has more than one Host header.")
+        }
     }
 
     /// Only a single `Transfer-Encoding: chunked` is supported (RFC 9112 section 6.1): a body whose end a proxy could
@@ -101,7 +104,7 @@ struct RequestHead {
         init?(_ head: HTTPRequestHead) {
             let uri = head.uri
             if uri.utf8.first == UInt8(ascii: "/") || uri == "*" || head.method == .CONNECT {
-                path = uri
+                path = PercentEncoding.normalized(target: uri)
                 return
             }
             guard let separator = uri.firstRange(of: "://") else { return nil }
@@ -112,7 +115,8 @@ struct RequestHead {
             guard Authority(authority) != nil else { return nil }
             host = authority
             let tail = rest[end...]
-            path = tail.utf8.first == UInt8(ascii: "/") ? String(tail) : "/\(tail)"
+            path = PercentEncoding.normalized(
+                target: tail.utf8.first == UInt8(ascii: "/") ? String(tail) : "/\(tail)")
         }
     }
 }

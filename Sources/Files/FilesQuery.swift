@@ -22,20 +22,7 @@ struct FilesQuery {
 
     /// What a form writes: "+" is a blank. Bytes that are no UTF-8 are kept as ``PathText`` has them.
     private static func decoded(_ text: Substring.UTF8View) -> String? {
-        func digit(_ byte: UInt8) -> UInt8? { Character(Unicode.Scalar(byte)).hexDigitValue.map(UInt8.init) }
-        var bytes: [UInt8] = []
-        var rest = text[...]
-        while let byte = rest.popFirst() {
-            switch byte {
-            case UInt8(ascii: "+"): bytes.append(UInt8(ascii: " "))
-            case UInt8(ascii: "%"):
-                guard let high = rest.popFirst().flatMap(digit), let low = rest.popFirst().flatMap(digit) else {
-                    return nil
-                }
-                bytes.append(high << 4 | low)
-            default: bytes.append(byte)
-            }
-        }
+        guard let bytes = PercentEncoding.bytes(text, plusIsBlank: true) else { return nil }
         // Text that has an escape's character stays as the client wrote it.
         return String(validating: bytes, as: UTF8.self) ?? PathText.text(bytes)
     }

@@ -38,7 +38,7 @@ import Testing
         }
         for host in [
             nil, "[fd7a:115c:a1e0::1]:4", "workspace", "workspace:4", "main.me.coder", "workspace.example",
-            "10.1.2.3:4",
+            "10.1.2.3:4", "workspace.", "main.me.coder.",
         ] {
             #expect(status(host) == nil, "\(host ?? "")")
         }
@@ -87,7 +87,13 @@ import Testing
 
     @Test func bodiesOnTCPSayWhatTheyAre() {
         let token = "0123456789abcdef"
-        #expect(policy.refusal(of: head(token: token), from: tcp, hasBody: true)?.status == .unsupportedMediaType)
+        // With the token in its header it is not a page's; with the token in the query it may be.
+        #expect(policy.refusal(of: head(token: token), from: tcp, hasBody: true) == nil)
+        let query = policy.refusal(of: head("/?token=\(token)"), from: tcp, hasBody: true, takesQueryToken: true)
+        #expect(query?.status == .unsupportedMediaType)
+        var open = policy
+        open.tokenRule = .none
+        #expect(open.refusal(of: head(token: token), from: tcp, hasBody: true)?.status == .unsupportedMediaType)
         #expect(policy.refusal(of: head("/", ["Content-Type": "x"], token: token), from: tcp, hasBody: true) == nil)
         #expect(policy.refusal(of: head(token: token), from: tcp) == nil)
         #expect(policy.refusal(of: head(), from: tcp, hasBody: true)?.status == .unauthorized)
@@ -96,10 +102,17 @@ import Testing
 
     @Test func hostsThatAreNotOursAreRefused() {
         let token = "0123456789abcdef"
-        for host in ["localhost", "localhost:7717", "127.0.0.1:1", "[::1]:7717", "10.1.2.3:7717", "workspace.example"] {
+        for host in [
+            "localhost", "localhost:7717", "127.0.0.1:1", "[::1]:7717", "10.1.2.3:7717", "workspace.example",
+            "localhost.", "LocalHost.:7717", "Workspace.Example.", "[0:0:0:0:0:0:0:1]:7717", "[0000::0001]",
+            "[::ffff:127.0.0.1]", "[::FFFF:7f00:1]:1", "[::ffff:a01:203]",
+        ] {
             #expect(policy.refusal(of: head(host: host, token: token), from: tcp) == nil, "\(host)")
         }
-        for host in ["evil.example", "10.1.2.4", "localhost.evil.example", "evil.example:7717"] {
+        for host in [
+            "evil.example", "10.1.2.4", "localhost.evil.example", "evil.example:7717", "localhost..", "evil.example.",
+            "[::2]", "[::ffff:10.1.2.4]", ".",
+        ] {
             #expect(policy.refusal(of: head(host: host, token: token), from: tcp)?.status == .forbidden, "\(host)")
         }
         for host in [nil, "", "a:b:c", "host:99999", "[::1", "user@localhost"] {

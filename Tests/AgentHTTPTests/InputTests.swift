@@ -115,6 +115,22 @@ import Testing
         #expect(try query("/?", []).bool("wait") == nil)
     }
 
+    /// As Go, Python and browsers write a query.
+    @Test func aPlusIsABlank() throws {
+        for (text, value) in [
+            ("a+b", "a b"), ("a%20b", "a b"), ("a%2Bb", "a+b"), ("%2b+", "+ "), ("=+=", "= ="), ("", ""),
+            ("%E5%A5%BD", "好"),
+        ] {
+            #expect(try query("/?x=\(text)", ["x"])["x"] == value, "\(text)")
+        }
+        // In keys as well.
+        #expect(try query("/?a+b=1&c%64=2", ["a b", "cd"])["a b"] == "1")
+        #expect(throws: HTTPProblem.self) { try query("/?%78=1&x=2", ["x"]) }
+        for text in ["%", "%4", "%zz", "100%", "%FF"] {
+            #expect(throws: HTTPProblem.self, "\(text)") { try query("/?x=\(text)", ["x"]) }
+        }
+    }
+
     @Test func values() throws {
         for (text, value) in [("true", true), ("1", true), ("false", false), ("0", false)] {
             #expect(try query("/?b=\(text)", ["b"]).bool("b") == value)
@@ -129,6 +145,18 @@ import Testing
             #expect((parsed != nil) == good, "\(text)")
         }
         #expect(throws: HTTPProblem.self) { try query("/?n=99999999999999999999", ["n"]).int("n", in: 0...Int.max) }
+    }
+}
+
+@Suite struct PathTests {
+    @Test func escapesThatNeedNoneAreRemoved() {
+        for (target, normalized) in [
+            ("/%70rocesses/%7E%2d", "/processes/~-"), ("/a%2Fb%20c", "/a%2Fb%20c"), ("/%61?x=%61", "/a?x=%61"),
+            ("/%", "/%"), ("/%7", "/%7"), ("/%zz%61", "/%zza"), ("/%25%36%31", "/%2561"), ("/好%61", "/好a"), ("*", "*"),
+        ] {
+            #expect(PercentEncoding.normalized(target: target) == normalized, "\(target)")
+            #expect(PercentEncoding.normalized(target: normalized) == normalized, "once is enough")
+        }
     }
 }
 

@@ -19,6 +19,50 @@ import Testing
         }
     }
 
+    @Test func withoutAHost() throws {
+        let (daemon, connection) = try shared()
+        for connection in [connection, try daemon.connectTCP()] {
+            let response = try connection.exchange("GET /healthz HTTP/1.1\r\n\r\n")
+            #expect(response.status == 400)
+            #expect(response.json["message"] as? String == "The request has no Host header.")
+            // It is in step and goes on.
+            #expect(try connection.exchange("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 200)
+        }
+        #expect(try daemon.connect().exchange("GET http://localhost/ HTTP/1.1\r\n\r\n").status == 400)
+        // An empty one names no host, and HTTP/1.0 has none: on a socket that no page reaches both will do.
+        #expect(try daemon.connect().exchange("GET / HTTP/1.1\r\nHost:\r\n\r\n").status == 200)
+        #expect(try daemon.connect().exchange("GET / HTTP/1.0\r\n\r\n").status == 200)
+    }
+
+    @Test func escapesInPaths() throws {
+        let (daemon, connection) = try shared()
+        // Nothing documents these paths.
+        let remote = try daemon.connectTCP()
+        for one in [connection, remote] { one.contract = nil }
+        let list = try connection.request("GET", "/api/v0/%70rocess%65s/list?limit=1")
+        #expect(list.status == 200 && list.json["processes"] is [Any])
+        // What it means decides who may ask and how much may come.
+        #expect(try remote.request("GET", "/health%7A").status == 200)
+        #expect(try remote.request("GET", "/api/v0/%70rocesses/list").status == 401)
+        let body = #"{"command":"true","x":"\#(String(repeating: "x", count: 2 << 20))"}"#
+        #expect(try connection.request("POST", "/api/v0/processes/%73tart", body: body).status == 200)
+        #expect(try connection.request("GET", "/api/v0%2Fprocesses/list").status == 404)
+        #expect(try connection.request("GET", "/api/v0/processes/%zz").status == 404)
+    }
+
+    @Test func aPlusInAQueryIsABlank() throws {
+        let (_, connection) = try shared()
+        let id = try connection.start("echo 'server is up: 1+1'; sleep 1000")
+        func match(_ pattern: String) throws -> [String: Any] {
+            let path = "\(RawConnection.processes)/\(id)/wait?for=output&timeout_ms=60000&pattern=\(pattern)"
+            return try connection.request("GET", path).json
+        }
+        #expect(try match("server+is+up")["match"] as? String == "server is up")
+        #expect(try match("1%5C%2B1")["match"] as? String == "1+1")
+        #expect(try connection.request("GET", "/api/v0/processes/list?limit=%").status == 400)
+        _ = try connection.signal(id, "kill")
+    }
+
     @Test func absoluteTargets() throws {
         let (daemon, connection) = try shared()
         func status(_ target: String, host: String = "localhost") throws -> Int {
@@ -130,10 +174,13 @@ import Testing
         #expect(try connection.exchange(Self.signal + length + "\r\n" + Self.json).status == 404)
         let token = "Authorization: Bearer \(daemon.token)\r\n"
         for framing in [length + "\r\n" + Self.json, "Transfer-Encoding: chunked\r\n\r\n" + Self.chunks] {
-            let response = try daemon.connectTCP().exchange(Self.signal + token + framing)
-            #expect(response.status == 415)
-            #expect(response.json["message"] as? String == "Content-Type must be application/json.")
+            #expect(try daemon.connectTCP().exchange(Self.signal + token + framing).status == 404)
         }
+        // Another type is not JSON, whatever the token says.
+        let text = "Content-Type: text/plain\r\n"
+        let response = try daemon.connectTCP().exchange(Self.signal + token + text + length + "\r\n" + Self.json)
+        #expect(response.status == 415)
+        #expect(response.json["message"] as? String == "Content-Type must be application/json.")
         let typed = Self.signal + token + "Content-Type: application/json\r\n" + length + "\r\n" + Self.json
         #expect(try daemon.connectTCP().exchange(typed).status == 404)
         #expect(try daemon.connectTCP().exchange(Self.signal + length + "\r\n" + Self.json).status == 401)

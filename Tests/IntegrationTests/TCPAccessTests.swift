@@ -82,7 +82,9 @@ import Testing
             #expect(response.json["message"] is String)
             #expect(try get("/healthz", ["Host": host]).status == 403)
         }
-        for host in ["localhost", "LOCALHOST", "127.0.0.1", "[::1]:80", "localhost:1"] {
+        for host in [
+            "localhost", "LOCALHOST", "127.0.0.1", "[::1]:80", "localhost:1", "localhost.", "[0:0:0:0:0:0:0:1]:80",
+        ] {
             let response = try get("/", daemon.authorization.merging(["Host": host]) { _, new in new })
             #expect(response.status == 200)
         }
