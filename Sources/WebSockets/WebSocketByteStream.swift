@@ -194,14 +194,7 @@ public final class WebSocketByteStream: ChannelDuplexHandler {
     }
 
     private func sendClose(_ code: WebSocketCloseCode?, _ reason: String, _ context: ChannelHandlerContext) {
-        var payload = ByteBuffer()
-        if let code {
-            payload.writeInteger(code.value)
-            var reason = reason
-            while reason.utf8.count > WebSocketLimits.reasonBytes { reason.removeLast() }
-            payload.writeString(reason)
-        }
-        send(.close, payload, context)
+        send(.close, code?.payload(reason: reason) ?? ByteBuffer(), context)
     }
 
     // MARK: Closing

@@ -56,6 +56,25 @@ import Testing
         return connection
     }
 
+    @Test func aLongReasonOfARouteFitsTheFrame() async throws {
+        let path = "/home/user/" + String(repeating: "日本語のとても長い名前/", count: 12)
+        let fixture = try await ServerFixture { routes in
+            routes.webSocket("/refuse", changes: false) { request, context in
+                try WebSocketUpgrade.respond(to: request, context: context) {
+                    await $0.close(.internalError, reason: "cannot watch \(path)")
+                }
+            }
+        }
+        let connection = try fixture.connect()
+        try connection.send(request("/refuse"))
+        #expect(try connection.response().status == 101)
+        let (opcode, payload) = try receive(connection)
+        #expect(opcode == 8 && payload.count <= 125)
+        let reason = try #require(String(validating: payload.dropFirst(2), as: UTF8.self))
+        #expect(reason.hasPrefix("cannot watch /home/user/日本語") && reason.utf8.count > 120)
+        await fixture.server.stop()
+    }
+
     /// A server that sends nothing on its own while a test takes its time.
     private var withoutPings: HTTPLimits {
         var limits = HTTPLimits()

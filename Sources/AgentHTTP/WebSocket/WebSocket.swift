@@ -49,7 +49,7 @@ public final class WebSocket: Sendable {
     /// Sends a binary message; returns when the connection can take more.
     public func send(_ data: ByteBuffer) async throws { try await send(.binary, [data]) }
 
-    /// Closes after everything that was sent before. At most 100 characters of reason.
+    /// Closes after everything that was sent before. A reason that does not fit into a close frame is cut.
     public func close(_ code: WebSocketCloseCode, reason: String = "") async {
         onLoop { $0.close(code, reason: reason) }
     }

@@ -209,10 +209,7 @@ final class WebSocketHandler: ChannelInboundHandler {
     }
 
     private func writeClose(_ code: WebSocketCloseCode, _ reason: String) {
-        var data = ByteBuffer(integer: code.value)
-        // A control frame holds at most 125 bytes.
-        data.writeString(String(reason.prefix(100)))
-        write(.close, [data])
+        write(.close, [code.payload(reason: reason)])
     }
 
     /// Never sends a second ping before the first is answered: the check of the first would take the second for
