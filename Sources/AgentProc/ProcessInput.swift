@@ -11,6 +11,7 @@ final class ProcessInput: ReactorSource {
     private enum Item {
         /// The promise says whether all was taken.
         case bytes(ByteBuffer, Promise<Bool>)
+        /// No more input: closes a pipe, presses a terminal's end-of-file key.
         case end
     }
 
@@ -18,6 +19,8 @@ final class ProcessInput: ReactorSource {
         var descriptor: CInt
         var waiting = Deque<Item>()
         var isWatched = false
+        /// The last byte written; nil at the beginning.
+        var last: UInt8?
     }
 
     private let isTerminal: Bool
@@ -53,11 +56,7 @@ final class ProcessInput: ReactorSource {
     }
 
     /// Ends the input after what was written before: closes the pipe, or types the terminal's end-of-file character.
-    func end() {
-        // As Ctrl-D does; what a program in raw mode makes of it is its own affair.
-        guard isTerminal else { return enqueue(.end) }
-        enqueue(.bytes(ByteBuffer(integer: UInt8(4)), Promise()))
-    }
+    func end() { enqueue(.end) }
 
     /// Nothing more can be written.
     func shut() { state.withLock { shut(&$0) } }
@@ -85,12 +84,17 @@ final class ProcessInput: ReactorSource {
     private func drain(_ state: inout State) {
         while state.descriptor >= 0, let first = state.waiting.first {
             switch first {
-            case .end: return shut(&state)
+            case .end:
+                guard isTerminal else { return shut(&state) }
+                // A promise without waiters; the key is written, or waits, as other bytes do.
+                state.waiting[0] = .bytes(
+                    ByteBuffer(bytes: EndOfFileKey(state.descriptor).presses(after: state.last)), Promise())
             case .bytes(var bytes, let done):
                 let count = bytes.withUnsafeReadableBytes { wa_write(state.descriptor, $0.baseAddress, $0.count) }
                 // A terminal may also say that it took nothing.
                 if count == -Int(EAGAIN) || count == 0 && bytes.readableBytes > 0 { return watch(&state, true) }
                 guard count >= 0 else { return shut(&state) }
+                if count > 0 { state.last = bytes.getInteger(at: bytes.readerIndex + count - 1) }
                 bytes.moveReaderIndex(forwardBy: count)
                 if bytes.readableBytes > 0 {
                     state.waiting[0] = .bytes(bytes, done)
@@ -128,5 +132,46 @@ final class ProcessInput: ReactorSource {
         state.withLock { state in
             if state.descriptor >= 0 { _ = wa_resize_terminal(state.descriptor, size.rows, size.cols) }
         }
+    }
+}
+
+/// What ends the input of a program on a terminal, as Ctrl-D does.
+struct EndOfFileKey: Equatable {
+    /// The key's byte.
+    var key: UInt8
+    /// The bytes after which the terminal's line is empty; nil where the program gets every byte as it is typed, and what
+    /// it makes of the key is its own affair.
+    var lineEnds: Set<UInt8>?
+
+    init(key: UInt8 = 4, lineEnds: Set<UInt8>? = nil) { (self.key, self.lineEnds) = (key, lineEnds) }
+
+    /// As a terminal is set.
+    init(_ terminal: CInt) {
+        var settings = termios()
+        guard tcgetattr(terminal, &settings) == 0 else {
+            self.init()
+            return
+        }
+        let keys = withUnsafeBytes(of: settings.c_cc) { Array($0) }
+        // 0 is a key that is off.
+        func bytes(_ indices: CInt...) -> [UInt8] {
+            indices.compactMap { keys.indices.contains(Int($0)) ? keys[Int($0)] : nil }.filter { $0 != 0 }
+        }
+        let key = bytes(VEOF).first ?? 4
+        guard settings.c_lflag & tcflag_t(ICANON) != 0 else {
+            self.init(key: key)
+            return
+        }
+        var ends: [UInt8] = [10, key] + bytes(VEOL, VEOL2, VKILL)
+        if settings.c_iflag & tcflag_t(ICRNL) != 0 { ends.append(13) }
+        if settings.c_lflag & tcflag_t(ISIG) != 0 { ends += bytes(VINTR, VQUIT, VSUSP) }
+        self.init(key: key, lineEnds: Set(ends))
+    }
+
+    /// The key once, or twice behind half a line: there the first only hands the program what was typed.
+    /// - Parameter last: the last byte that was typed; nil when none was.
+    func presses(after last: UInt8?) -> [UInt8] {
+        guard let lineEnds, let last, !lineEnds.contains(last) else { return [key] }
+        return [key, key]
     }
 }

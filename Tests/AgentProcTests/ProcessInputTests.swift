@@ -113,3 +113,36 @@ import Testing
         await reactor.stop()
     }
 }
+
+@Suite struct EndOfFileKeyTests {
+    @Test func halfALineNeedsItTwice() {
+        let key = EndOfFileKey(key: 4, lineEnds: [10, 13, 4, 3])
+        for last: UInt8? in [nil, 10, 13, 4, 3] { #expect(key.presses(after: last) == [4], "\(last ?? 0)") }
+        for last: UInt8 in [0, 32, 97, 127, 255] { #expect(key.presses(after: last) == [4, 4], "\(last)") }
+        // In raw mode it is a key like others.
+        #expect(EndOfFileKey(key: 4).presses(after: 97) == [4])
+    }
+
+    @Test func theTerminalSaysWhichKey() throws {
+        let ends = try makeTerminal(rows: 24, columns: 80)
+        defer {
+            close(ends.ours)
+            close(ends.theirs)
+        }
+        let usual = EndOfFileKey(ends.ours)
+        #expect(usual.key == 4)
+        #expect(usual.lineEnds == [10, 13, 4, 3, 28, 26, 21])
+        var settings = termios()
+        try #require(tcgetattr(ends.theirs, &settings) == 0)
+        withUnsafeMutableBytes(of: &settings.c_cc) { $0[Int(VEOF)] = 24 }
+        settings.c_iflag &= ~tcflag_t(ICRNL)
+        settings.c_lflag &= ~tcflag_t(ISIG)
+        try #require(tcsetattr(ends.theirs, TCSANOW, &settings) == 0)
+        #expect(EndOfFileKey(ends.ours) == EndOfFileKey(key: 24, lineEnds: [10, 24, 21]))
+        cfmakeraw(&settings)
+        try #require(tcsetattr(ends.theirs, TCSANOW, &settings) == 0)
+        #expect(EndOfFileKey(ends.ours).lineEnds == nil)
+        // What has no terminal.
+        #expect(EndOfFileKey(-1) == EndOfFileKey())
+    }
+}

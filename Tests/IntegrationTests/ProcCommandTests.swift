@@ -112,6 +112,16 @@ import Testing
         #expect(try shell("echo 'echo from $((40 + 2))' | $A proc run --pty -- sh").output.contains("from 42\r\n"))
     }
 
+    @Test(arguments: ["abc", "abc\n", "", "one\ntwo"]) func theEndOfPipedInputEndsATerminalsProgram(text: String) throws
+    {
+        let quoted = text.replacingOccurrences(of: "\n", with: "\\n")
+        let result = try shell("printf '\(quoted)' | $A proc run --pty -- sh -c 'stty -echo; cat; echo end'; echo $?")
+        #expect(result.output.hasSuffix("end\r\n0\n"), "\(result.output) \(result.errors)")
+        // Before it is asked not to, the terminal may echo what is typed.
+        let lines = text.replacingOccurrences(of: "\n", with: "\r\n")
+        #expect(lines.isEmpty || result.output.contains(lines))
+    }
+
     // MARK: attach
 
     @Test func attachGivesInputAndTakesOutput() throws {
