@@ -3,7 +3,8 @@ import AgentCore
 /// Looks for a pattern in the lines of an output that comes in pieces: a value without I/O.
 ///
 /// The last line is looked at as far as it is there, and again with each further part, so that a prompt without a line
-/// end is found, too. Of a line that is still being written the last ``windowBytes`` are kept.
+/// end is found, too. A line ends with a line feed, a carriage return (which progress displays write) or both. Of a line
+/// that is still being written the last ``windowBytes`` are kept.
 struct LineMatcher {
     struct Match: Equatable, Sendable {
         /// Of the match's first byte in the output.
@@ -25,6 +26,8 @@ struct LineMatcher {
     private var line: [UInt8] = []
     /// The beginning of the line is not in ``line`` any more.
     private var isCut = false
+    /// The last line ended with a carriage return: a line feed after it belongs to that.
+    private var endedByReturn = false
     /// The offset after what was looked at.
     private(set) var offset = 0
 
@@ -41,14 +44,20 @@ struct LineMatcher {
         var rest = bytes[...]
         var asksAt = offset + Self.pieceBytes
         while !rest.isEmpty {
+            if endedByReturn, rest.first == UInt8(ascii: "\n") {
+                rest = rest.dropFirst()
+                offset += 1
+            }
+            endedByReturn = false
             if offset >= asksAt {
                 if isDue() { return nil }
                 asksAt = offset + Self.pieceBytes
             }
             let part = rest.prefix(Self.lookBytes - line.count)
-            if let newline = part.firstIndex(of: UInt8(ascii: "\n")) {
-                take(part[..<newline])
-                rest = rest[(newline + 1)...]
+            if let end = part.firstIndex(where: Self.endsLine) {
+                take(part[..<end])
+                endedByReturn = rest[end] == UInt8(ascii: "\r")
+                rest = rest[(end + 1)...]
                 if let match = look(.whole) { return match }
                 offset += 1
                 (line, isCut) = ([], false)
@@ -79,7 +88,7 @@ struct LineMatcher {
     /// So many bytes are missing; a line does not go on behind them.
     mutating func skip(_ count: Int) {
         offset += count
-        (line, isCut) = ([], true)
+        (line, isCut, endedByReturn) = ([], true, false)
     }
 
     private enum Extent {
@@ -90,13 +99,13 @@ struct LineMatcher {
         case goesOn
     }
 
+    private static func endsLine(_ byte: UInt8) -> Bool { byte == UInt8(ascii: "\n") || byte == UInt8(ascii: "\r") }
+
     private func look(_ extent: Extent) -> Match? {
-        // A terminal ends its lines with both.
-        let end = extent == .whole && line.last == UInt8(ascii: "\r") ? line.count - 1 : line.count
-        return line.withUnsafeBytes { bytes in
-            let text = UnsafeRawBufferPointer(rebasing: bytes[..<end])
+        line.withUnsafeBytes { text in
             // From the second byte of a line without its beginning, for the first is where `^` matches; and up to the
-            // last but one of a line that goes on, for behind the last is where `$` does.
+            // last but one of a line that continues, for after the last is where `$` does.
+            let end = text.count
             guard
                 let range = pattern.firstMatch(
                     in: text, from: isCut && end > 0 ? 1 : 0, upTo: extent == .goesOn ? end - 1 : end)

@@ -39,6 +39,21 @@ import Testing
         #expect(try text(match("^$", ["a\n", "\n"])) == ["", "", "2"])
     }
 
+    /// What a progress display writes: each state of its line is a line.
+    @Test func aCarriageReturnEndsALine() throws {
+        #expect(try text(match("^20%$", ["10%\r20%\r30%"])) == ["20%", "20%", "4"])
+        #expect(try text(match("^20%", ["10%\r", "20", "%\r"])) == ["20%", "20%", "4"])
+        #expect(try text(match("^done$", ["99%\rdone\r\n"])) == ["done", "done", "4"])
+        // A line feed after it ends no other line, wherever the pieces are cut.
+        for pieces in [["a\r\nb"], ["a\r", "\nb"], ["a", "\r", "\n", "b"]] {
+            #expect(try match("^$", pieces) == nil, "\(pieces)")
+            #expect(try text(match("^b", pieces)) == ["b", "b", "3"], "\(pieces)")
+        }
+        #expect(try text(match("^$", ["a\r\r\nb"])) == ["", "", "2"])
+        #expect(try text(match("^$", ["a\r\n\nb"])) == ["", "", "3"])
+        #expect(try match("a.b", ["a\rb\n"]) == nil)
+    }
+
     @Test func longLines() throws {
         let long = String(repeating: "x", count: 3 * LineMatcher.windowBytes)
         #expect(try text(match("needle", [long + "needle\n"]))?[2] == "\(long.utf8.count)")
@@ -61,7 +76,7 @@ import Testing
         var random = SeededGenerator("cutsChangeNothing")
         for _ in 0..<200 {
             let output = (0..<Int.random(in: 1...60, using: &random))
-                .map { _ in ["a", "b", "ab", "c\n", "\r\n", "needle "].randomElement(using: &random)! }.joined()
+                .map { _ in ["a", "b", "ab", "c\n", "\r\n", "\r", "needle "].randomElement(using: &random)! }.joined()
             let bytes = Array(output.utf8)
             var pieces: [String] = []
             var start = 0
