@@ -14,6 +14,10 @@ public struct HTTPLimits: Sendable {
     public static let chunkExtensionBytes = 16 << 10
     /// Nesting of a JSON body; deeper is 400.
     public static let jsonDepth = 64
+    /// Values of a JSON body: its commas and opening brackets are counted; more is 413.
+    public static let jsonValues = 1 << 18
+    /// Bytes of JSON up to which it is decoded on the event loop, which takes a few milliseconds at worst.
+    public static let inlineJSONBytes = 16 << 10
     /// Bytes of one inbound WebSocket message; more closes with 1009.
     public static let webSocketMessageBytes = 4 << 20
     /// Inbound WebSocket messages kept for a route that is busy; then reading pauses.

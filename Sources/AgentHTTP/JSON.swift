@@ -1,3 +1,4 @@
+import AgentCore
 import FoundationEssentials
 import HTTPTypes
 import Hummingbird
@@ -29,23 +30,39 @@ extension Response {
 extension Request {
     /// Decodes the JSON body.
     /// - Parameter invalid: the message of the 400 for anything that is not the expected JSON.
-    /// - Throws: ``HTTPProblem``: 415 for another content type, 400 for malformed JSON (invalid
-    ///   UTF-8, nesting beyond ``HTTPLimits/jsonDepth`` and NUL in a string included), naming the
-    ///   field where one can be named.
-    public func decodeJSON<T: Decodable>(
+    /// - Throws: ``HTTPProblem``: 415 for another content type, 413 for more than ``HTTPLimits/jsonValues``, 400 for
+    ///   malformed JSON (invalid UTF-8, nesting beyond ``HTTPLimits/jsonDepth`` and NUL in a string included), naming
+    ///   the field where one can be named.
+    public func decodeJSON<T: Decodable & Sendable>(
         _ type: T.Type, invalid: String = "Request body must be valid JSON."
     ) async throws -> T {
+        try await decodeJSON(type, invalid: invalid) { $0 }
+    }
+
+    /// As ``decodeJSON(_:invalid:)``, and makes something of the body where it is decoded: not on the event loop if the
+    /// body is large.
+    /// - Parameter transform: its errors are thrown as they are.
+    public func decodeJSON<T: Decodable & SendableMetatype, R: Sendable>(
+        _ type: T.Type, invalid: String = "Request body must be valid JSON.",
+        _ transform: @escaping @Sendable (T) throws -> R
+    ) async throws -> R {
         try requireJSON()
         // The connection collected the body before the request was dispatched.
-        var buffer = try await body.collect(upTo: .max)
-        let data = buffer.readData(length: buffer.readableBytes) ?? Data()
+        let buffer = try await body.collect(upTo: .max)
+        return try await JSONWork.run(bytes: buffer.readableBytes) {
+            try transform(Self.decoded(T.self, buffer, invalid))
+        }
+    }
+
+    private static func decoded<T: Decodable>(_ type: T.Type, _ buffer: ByteBuffer, _ invalid: String) throws -> T {
+        let data = buffer.getData(at: buffer.readerIndex, length: buffer.readableBytes) ?? Data()
         do {
             try JSONShape.check(data)
             return try JSONDecoder().decode(T.self, from: data)
         } catch let error as DecodingError {
-            throw Self.problem(invalid, error)
+            throw problem(invalid, error)
         } catch let error as JSONShape.Failure {
-            throw HTTPProblem(.badRequest, invalid, detail: error.detail)
+            throw HTTPProblem(error.isTooLarge ? .contentTooLarge : .badRequest, invalid, detail: error.detail)
         } catch {
             throw HTTPProblem(.badRequest, invalid, cause: error)
         }
@@ -108,14 +125,29 @@ public struct WholeNumber: Decodable, Sendable, Equatable {
     }
 }
 
+/// Where JSON of clients is decoded: small texts on the event loop, others one after the other on a thread of their own.
+/// A thread, so that they hold up neither a loop nor starts; one, since they need the processor alone.
+public enum JSONWork {
+    private static let pool = BlockingPool("json", threads: 1)
+
+    /// - Parameter bytes: of the text; up to ``HTTPLimits/inlineJSONBytes`` the body runs right here.
+    public static func run<T: Sendable>(bytes: Int, _ body: @escaping @Sendable () throws -> T) async throws -> T {
+        try await bytes <= HTTPLimits.inlineJSONBytes ? body() : pool.run(body)
+    }
+}
+
 /// Checks of a body before it is decoded, for what the decoder accepts or finds only by recursion.
 public enum JSONShape {
     /// Why the bytes are refused.
-    public struct Failure: Error { public var detail: String }
+    public struct Failure: Error {
+        public var detail: String
+        /// The JSON may be right, there is too much of it.
+        public var isTooLarge = false
+    }
 
     /// - Parameter mustBeObject: other JSON is refused.
     /// - Throws: ``Failure`` for an empty body, invalid UTF-8, other JSON than an object, nesting beyond
-    ///   ``HTTPLimits/jsonDepth`` and trailing commas.
+    ///   ``HTTPLimits/jsonDepth``, more values than ``HTTPLimits/jsonValues`` and trailing commas.
     public static func check(_ data: Data, mustBeObject: Bool = true) throws(Failure) {
         guard !data.isEmpty else { throw Failure(detail: "The body is empty.") }
         guard String(validating: data, as: UTF8.self) != nil else {
@@ -127,6 +159,7 @@ public enum JSONShape {
             throw Failure(detail: "The body must be a JSON object.")
         }
         var depth = 0
+        var values = 1
         var inString = false
         var escaped = false
         var previous: UInt8 = 0
@@ -145,6 +178,7 @@ public enum JSONShape {
             case UInt8(ascii: "\""): inString = true
             case UInt8(ascii: "["), UInt8(ascii: "{"):
                 depth += 1
+                try count(&values)
                 if depth > HTTPLimits.jsonDepth {
                     throw Failure(detail: "The body is nested more than \(HTTPLimits.jsonDepth) levels deep.")
                 }
@@ -152,10 +186,19 @@ public enum JSONShape {
                 depth -= 1
                 // The decoder takes a trailing comma, RFC 8259 does not.
                 if previous == UInt8(ascii: ",") { throw Failure(detail: "The body has a trailing comma.") }
+            case UInt8(ascii: ","): try count(&values)
             case _ where isSpace(byte): continue
             default: break
             }
             previous = byte
+        }
+    }
+
+    /// Each is an object of its own in memory, however short it is.
+    private static func count(_ values: inout Int) throws(Failure) {
+        values += 1
+        guard values <= HTTPLimits.jsonValues else {
+            throw Failure(detail: "The body has more than \(HTTPLimits.jsonValues) values.", isTooLarge: true)
         }
     }
 

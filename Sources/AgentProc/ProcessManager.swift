@@ -150,22 +150,23 @@ public final class ProcessManager: Sendable {
                 stage: .workdir, errno: EINVAL, description: "workdir \(workdir): must be an absolute path")
             throw ProcError(.startFailed(error), detail: error.description)
         }
-        let environment = configuration.environment.build(request: request.environment, chat: chat)
         let startedWallSeconds = configuration.clock.wallSeconds()
         let order = starts.wrappingAdd(1, ordering: .relaxed).newValue
-        let arguments = request.arguments
         var terminal: TerminalSize?
         if case .terminal(let size) = request.input { terminal = size }
         return try await pool.run { [self, terminal] in
             let workdir = request.workdir ?? directory.choose()
             let command = request.displayCommand
+            // Here, since it takes its time if there is much of it.
+            let environment = configuration.environment.build(request: request.environment, chat: chat)
             let description = ProcessDescription(
                 id: id, command: command.text, commandIsCut: command.isCut, workdir: workdir,
                 background: request.background, chat: chat,
                 startedWallSeconds: startedWallSeconds, order: order)
             do throws(LaunchError) {
                 let piped = try launcher.launch(
-                    Command(arguments: arguments, environment: environment, workdir: workdir), separatesErrors: false,
+                    Command(arguments: request.arguments, environment: environment, workdir: workdir),
+                    separatesErrors: false,
                     input: request.input, logger: logger)
                 return ManagedProcess(
                     description: description, piped: piped, terminal: terminal,

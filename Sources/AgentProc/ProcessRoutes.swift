@@ -36,11 +36,8 @@ public struct ProcessRoutes: Sendable {
 
     private func start(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
         _ = try Query(request, allowed: [])
-        let body = try await request.decodeJSON(StartBody.self)
-        let wait = try body.wait()
-        let started = try await answering {
-            try await manager.start(try body.validated(), chat: context.chat)
-        }
+        let (wait, start) = try await request.decodeJSON(StartBody.self) { (try $0.wait(), try $0.validated()) }
+        let started = try await answering { try await manager.start(start, chat: context.chat) }
         let answer = StartAnswer(
             id: started.id.lowercased, started: !started.attached, attached: started.attached ? true : nil)
         guard let wait, let process = manager.find(answer.id, chat: context.chat) else { return .json(answer) }

@@ -157,8 +157,8 @@ struct StartBody: Decodable {
         switch (command ?? "", argv ?? []) {
         case ("", []): throw HTTPProblem(.badRequest, "Command is required.")
         case (let command, []):
-            try Self.refuseNUL("command", command)
             try Self.limit("Command", command.utf8.count, ProcLimits.commandBytes)
+            try Self.refuseNUL("command", command)
             return .shell(command)
         case ("", let argv):
             for argument in argv {
@@ -189,13 +189,13 @@ struct StartBody: Decodable {
         return env
     }
 
-    private static func refuseNUL(_ field: String, _ text: String) throws {
-        if text.utf8.contains(0) { throw HTTPProblem.invalid(field, "must not contain a NUL character") }
+    private static func refuseNUL(_ field: @autoclosure () -> String, _ text: String) throws {
+        if text.utf8.contains(0) { throw HTTPProblem.invalid(field(), "must not contain a NUL character") }
     }
 
-    private static func limit(_ what: String, _ count: Int, _ maximum: Int) throws {
+    private static func limit(_ what: @autoclosure () -> String, _ count: Int, _ maximum: Int) throws {
         guard count <= maximum else {
-            throw HTTPProblem(.contentTooLarge, "\(what) is too large.", detail: "The limit is \(maximum) bytes.")
+            throw HTTPProblem(.contentTooLarge, "\(what()) is too large.", detail: "The limit is \(maximum) bytes.")
         }
     }
 }

@@ -47,7 +47,7 @@ public struct GitWatchRoutes: Sendable {
 
     private static func read(_ socket: WebSocket, _ session: WatchSession, _ watcher: GitWatcher) async {
         while let message = await socket.next() {
-            guard case .text(let text) = message, let type = try? messageType(Data(text.utf8)) else {
+            guard case .text(let text) = message, let type = try? await messageType(text) else {
                 return await socket.close(.unsupportedData, reason: "expected a JSON object")
             }
             if type == "refresh" { watcher.refresh(session) } else { session.fail("unknown message type") }
@@ -55,52 +55,10 @@ public struct GitWatchRoutes: Sendable {
     }
 
     /// A message's `type`; "" of JSON that has none.
-    /// - Throws: when it is no JSON.
-    private static func messageType(_ data: Data) throws -> String {
-        try JSONShape.check(data, mustBeObject: false)
-        return try JSONDecoder().decode(ClientMessage.self, from: data).type
-    }
-}
-
-/// Any JSON, and its `type` where it is an object that says one.
-private struct ClientMessage: Decodable {
-    private struct Name: CodingKey {
-        var stringValue: String
-        var intValue: Int? { nil }
-        init(stringValue: String) { self.stringValue = stringValue }
-        init?(intValue: Int) { nil }
-    }
-
-    /// All of it is decoded, since the decoder finds a malformed number or escape only then.
-    private enum Value: Decodable {
-        case string(String), other
-
-        init(from decoder: any Decoder) throws {
-            self = .other
-            if let object = try? decoder.container(keyedBy: Name.self) {
-                for name in object.allKeys { _ = try object.decode(Value.self, forKey: name) }
-            } else if var array = try? decoder.unkeyedContainer() {
-                while !array.isAtEnd { _ = try array.decode(Value.self) }
-            } else {
-                let value = try decoder.singleValueContainer()
-                if value.decodeNil() || (try? value.decode(Bool.self)) != nil { return }
-                if let text = try? value.decode(String.self) {
-                    self = .string(text)
-                } else {
-                    _ = try value.decode(Double.self)
-                }
-            }
-        }
-    }
-
-    var type = ""
-
-    init(from decoder: any Decoder) throws {
-        _ = try Value(from: decoder)
-        guard let object = try? decoder.container(keyedBy: Name.self),
-            case .string(let type)? = try object.decodeIfPresent(Value.self, forKey: Name(stringValue: "type"))
-        else { return }
-        self.type = type
+    /// - Throws: when it is not JSON.
+    private static func messageType(_ text: String) async throws -> String {
+        struct Typed: Decodable { var type: String }
+        return try await ClientMessage.decode(Typed.self, from: text)?.type ?? ""
     }
 }
 

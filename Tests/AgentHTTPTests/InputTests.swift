@@ -1,7 +1,9 @@
+import AgentCore
 import Foundation
 import HTTPTypes
 import Hummingbird
 import NIOCore
+import NIOPosix
 import Testing
 
 @testable import AgentHTTP
@@ -82,6 +84,42 @@ import Testing
         // Brackets inside strings do not count.
         let text = "{\"command\":\"" + String(repeating: "[\\\"", count: 200) + "\"}"
         #expect(await problem(text) == nil)
+    }
+
+    @Test func valuesAtBelowAndAbove() async {
+        func list(_ count: Int) -> String {
+            "{\"x\":[" + String(repeating: "1,", count: count - 1) + "1]}"
+        }
+        // Brackets and commas: the object, the list and each number but the first come on top of one.
+        let most = HTTPLimits.jsonValues - 2
+        #expect(await problem(list(most - 1)) == nil)
+        #expect(await problem(list(most)) == nil)
+        let refusal = await problem(list(most + 1))
+        #expect(refusal?.status == .contentTooLarge)
+        #expect(refusal?.detail == "The body has more than \(HTTPLimits.jsonValues) values.")
+        let empty = "{\"argv\":[" + String(repeating: "\"\",", count: 1_000_000) + "\"\"]}"
+        #expect(await problem(empty)?.status == .contentTooLarge)
+        // Commas inside strings do not count.
+        #expect(await problem("{\"command\":\"" + String(repeating: ",", count: most + 9) + "\"}") == nil)
+    }
+
+    /// What is large is neither decoded nor looked through on the event loop.
+    @Test func largeBodiesLeaveTheLoop() async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let loop = group.next()
+        func isOnLoop(_ bytes: Int) async throws -> Bool {
+            let text = "{\"x\":\"" + String(repeating: "y", count: bytes - 8) + "\"}"
+            #expect(text.utf8.count == bytes)
+            let head = HTTPRequest(method: .post, scheme: "http", authority: "localhost", path: "/")
+            let request = Request(head: head, body: RequestBody(buffer: ByteBuffer(string: text)))
+            return try await Task(executorPreference: EventLoopTaskExecutor(loop)) {
+                try await request.decodeJSON(Body.self) { _ in loop.inEventLoop }
+            }.value
+        }
+        #expect(try await isOnLoop(HTTPLimits.inlineJSONBytes - 1))
+        #expect(try await isOnLoop(HTTPLimits.inlineJSONBytes))
+        #expect(try await !isOnLoop(HTTPLimits.inlineJSONBytes + 1))
+        try await group.shutdownGracefully()
     }
 
     @Test func contentTypes() async throws {

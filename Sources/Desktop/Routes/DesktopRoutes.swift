@@ -71,7 +71,7 @@ public struct DesktopRoutes: Sendable {
         return try await answering {
             let action: DesktopAction
             do {
-                action = try DesktopAction.decode(body)
+                action = try await JSONWork.run(bytes: body.readableBytes) { try DesktopAction.decode(body) }
             } catch {
                 session.metrics.actions.with("none", "invalid").increment()
                 throw error
