@@ -46,6 +46,8 @@ public enum ProcLimits {
     static let terminalBytes = 128 << 10
     /// Between two signs of life of a stream that has nothing to say.
     static let streamHeartbeat = Duration.seconds(15)
+    /// How long a terminal has another size, so that its programs draw their screens anew.
+    static let redrawPause = Duration.milliseconds(100)
     /// Rows or columns of a terminal.
     public static let terminalLines = 1...10_000
     /// Bytes of a terminal's name.

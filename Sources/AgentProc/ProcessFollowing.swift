@@ -1,3 +1,4 @@
+import AgentCore
 import NIOCore
 
 // What those who follow the output, or type into the terminal, need of a process.
@@ -61,15 +62,24 @@ extension ManagedProcess {
         }
     }
 
-    /// Has the terminal tell its programs of a new size.
+    /// Has the terminal notify its programs of a new size.
+    /// - Parameter clock: given when they shall draw their screens even if the size is the one they know: most do so only
+    ///   when it changes, so for ``ProcLimits/redrawPause`` it does. The calling task may be cancelled meanwhile.
     /// - Returns: false when the process has no terminal.
-    func resize(_ size: TerminalSize) -> Bool {
-        let hasTerminal = state.withLock { state in
-            guard state.terminal != nil else { return false }
-            state.terminal = size
-            return true
+    func resize(_ size: TerminalSize, redrawing clock: AgentClock? = nil) async -> Bool {
+        let previous = state.withLock { state in
+            defer { if state.terminal != nil { state.terminal = size } }
+            return state.terminal
         }
-        if hasTerminal { input?.resize(size) }
-        return hasTerminal
+        guard let previous else { return false }
+        if let clock, previous == size {
+            var other = size
+            other.rows = size.rows == UInt16(ProcLimits.terminalLines.upperBound) ? size.rows - 1 : size.rows + 1
+            input?.resize(other)
+            try? await clock.sleep(ProcLimits.redrawPause)
+        }
+        // Another client may have named a size meanwhile.
+        input?.resize(state.withLock { $0.terminal } ?? size)
+        return true
     }
 }

@@ -56,9 +56,9 @@ extension ProcessRoutes {
         let offset = try query.int("offset", in: 0...Int.max)
         let process = try find(context)
         if let offset { try Self.check(offset, within: process) }
-        let pool = pool
+        let (pool, clock) = (pool, manager.configuration.clock)
         return try WebSocketUpgrade.respond(to: request, context: context) { webSocket in
-            await AttachedClient(process, webSocket, pool: pool).run(from: offset)
+            await AttachedClient(process, webSocket, pool: pool, clock: clock).run(from: offset)
         }
     }
 

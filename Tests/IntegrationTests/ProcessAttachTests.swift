@@ -209,6 +209,106 @@ import Testing
         }
     }
 
+    /// A newer client may say what this daemon does not know: it must not lose its terminal for that.
+    @Test func unknownMessagesLeaveTheConnection() throws {
+        let (daemon, connection) = try shared()
+        let piped = try connection.start("cat", ["stdin": true])
+        let socket = try attach(daemon, piped)
+        _ = try socket.next()
+        func answer(_ text: String) throws -> String? {
+            try socket.send(text)
+            return (try socket.next().json["error"] as? [String: Any])?["message"] as? String
+        }
+        let unknown = #"unknown message; known are {"resize":{"rows":N,"cols":N}} and {"eof":true}"#
+        for text in [
+            "{}", #"{"eof":false}"#, #"{"resize":7}"#, #"{"paste":"x"}"#, "[]", "7", "null", #""x""#,
+            #"{"x":"\#(String(repeating: "y", count: 1 << 20))"}"#,
+        ] {
+            #expect(try answer(text) == unknown, "\(text.prefix(100))")
+        }
+        #expect(try answer(#"{"resize":{"rows":1,"cols":1}}"#) == "the process has no terminal; start it with pty")
+        let terminal = try connection.start("cat", Self.terminal)
+        let typist = try attach(daemon, terminal)
+        _ = try typist.next()
+        for bad in [
+            #"{"resize":{"rows":0,"cols":1}}"#, #"{"resize":{"rows":1,"cols":10001}}"#, #"{"resize":{"rows":1}}"#,
+        ] {
+            try typist.send(bad)
+            let error = try typist.next().json["error"] as? [String: Any]
+            #expect(error?["message"] as? String == "rows and cols must be from 1 to 10000", "\(bad)")
+        }
+        // Both still work.
+        try socket.send(binary: Data("still here\n".utf8))
+        #expect(try socket.next() == .binary(Data("still here\n".utf8)))
+        for one in [socket, typist] {
+            try one.send(#"{"eof":true}"#)
+            #expect(try one.finish().close == .close(1000, ""))
+        }
+    }
+
+    /// The second key ends the input after the first has handed over half a line.
+    @Test(arguments: [("", ""), ("abc", "abc"), ("abc\n", "abc\n"), ("one\ntw", "one\ntw"), ("a\u{4}", "a")])
+    func theEndOfATerminalsInputIsSeen(typed: String, read: String) throws {
+        let (daemon, connection) = try shared()
+        // The second cat gets the terminal as it was: no key is left for it.
+        let id = try connection.start(
+            "stty -echo -onlcr; printf 'up '; cat; printf ' then '; head -c 4", ["pty": ["rows": 24, "cols": 80]])
+        let socket = try attach(daemon, id)
+        _ = try socket.output { $0 == "up " }
+        if !typed.isEmpty { try socket.send(binary: Data(typed.utf8)) }
+        try socket.send(#"{"eof":true}"#)
+        _ = try socket.output { $0 == "\(read) then " }
+        try socket.send(binary: Data("more\n".utf8))
+        #expect(String(decoding: try socket.finish().output, as: UTF8.self) == "more")
+    }
+
+    /// A program that draws its screen only when its size changes.
+    @Test func aViewerThatComesBackSeesTheScreenDrawnAnew() async throws {
+        let (daemon, connection) = try shared()
+        let program = """
+            import os, signal, sys, time
+            known = os.get_terminal_size()
+            def draw(*_):
+                global known
+                size = os.get_terminal_size()
+                if size != known:
+                    print(f'draw {size.lines}x{size.columns}', flush=True)
+                known = size
+            signal.signal(signal.SIGWINCH, draw)
+            print('ready', flush=True)
+            for line in sys.stdin:
+                print('has', os.get_terminal_size().lines, flush=True)
+            """
+        let id = try connection.start(
+            "stty -echo; exec python3 -c \"$program\"",
+            Self.terminal.merging(
+                ["env": ["program": program]]) { old, _ in old })
+        let size = #"{"resize":{"rows":24,"cols":80}}"#
+        let first = try attach(daemon, id, "?offset=0")
+        _ = try first.output { $0 == "ready\r\n" }
+        // It has all of the output: nothing is drawn for it.
+        try first.send(size)
+        let second = try attach(daemon, id)
+        _ = try second.output { $0 == "ready\r\n" }
+        try second.send(size)
+        #expect(try second.output { $0.hasSuffix("draw 24x80\r\n") } == "draw 25x80\r\ndraw 24x80\r\n")
+        #expect(try connection.info(id)["pty"] as? NSDictionary == ["rows": 24, "cols": 80])
+        // Once, not with each size that it says.
+        try second.send(size)
+        try second.send(#"{"resize":{"rows":30,"cols":80}}"#)
+        #expect(try second.output { $0.hasSuffix("\r\n") } == "draw 30x80\r\n")
+        // One that goes at once leaves the right size behind.
+        let hasty = try attach(daemon, id)
+        _ = try hasty.next()
+        try hasty.send(#"{"resize":{"rows":30,"cols":80}}"#)
+        try hasty.close()
+        try await eventually("the size is what it was") {
+            try second.send(binary: Data("\n".utf8))
+            return try second.output { $0.contains("has ") && $0.hasSuffix("\r\n") }.hasSuffix("has 30\r\n")
+        }
+        #expect(try connection.signal(id, "kill").status == 200)
+    }
+
     @Test func mistakesCloseWithTheReason() throws {
         let (daemon, connection) = try shared()
         let plain = try connection.start("sleep 1000")
@@ -222,20 +322,10 @@ import Testing
         #expect(
             try reason(plain) { try $0.send(binary: Data([1])) }
                 == .close(1008, "the process takes no input; start it with stdin or pty"))
-        #expect(
-            try reason(piped) { try $0.send(#"{"resize":{"rows":1,"cols":1}}"#) }
-                == .close(1008, "the process has no terminal; start it with pty"))
-        for bad in [
-            #"{"resize":{"rows":0,"cols":1}}"#, #"{"resize":{"rows":1,"cols":10001}}"#, #"{"resize":{"rows":1}}"#,
-        ] {
+        let deep = String(repeating: "[", count: 100_000)
+        for bad in ["", "x", "{", #"{"eof":tru}"#, #"{"x":"\ud800"}"#, "{} {}", deep] {
             #expect(
-                try reason(piped) { try $0.send(bad) } == .close(1008, "rows and cols must be from 1 to 10000"),
-                "\(bad)")
-        }
-        for bad in ["", "x", "{}", #"{"eof":false}"#, #"{"resize":7}"#] {
-            #expect(
-                try reason(piped) { try $0.send(bad) }
-                    == .close(1008, #"a text message is {"resize":{"rows":N,"cols":N}} or {"eof":true}"#), "\(bad)")
+                try reason(piped) { try $0.send(bad) } == .close(1003, "a text message is JSON"), "\(bad.prefix(100))")
         }
         let path = "\(RawConnection.processes)/\(plain)/attach"
         #expect(try connection.request("GET", path).status == 426)

@@ -160,10 +160,6 @@ final class ProcSession {
         if !attached.stdin { input.isOpen = false }
         guard isPty, let terminal else { return }
         terminal.makeRaw()
-        // A program draws its screen anew when the size changes, which ours may not.
-        if role == .attach, let size = Terminal.size(STDIN_FILENO, STDOUT_FILENO) {
-            try resize(.init(rows: size.rows + 1, cols: size.cols), socket)
-        }
         try resize(Terminal.size(STDIN_FILENO, STDOUT_FILENO), socket)
     }
 
