@@ -1,5 +1,4 @@
 import NIOCore
-import NIOWebSocket
 import Testing
 
 @testable import WebSockets
