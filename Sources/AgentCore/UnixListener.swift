@@ -77,9 +77,11 @@ public struct UnixListener: Sendable {
         guard info.st_mode & S_IFMT == S_IFSOCK else {
             throw CoreError(.pathOccupied, "\(path) exists and is not a socket; move it away or choose another path")
         }
-        switch wa_unix_probe(path) {
+        var (pid, uid) = (pid_t(), uid_t())
+        switch wa_unix_server(path, &pid, &uid) {
         case 0:
-            throw CoreError(.socketInUse, "another process already listens on \(path)")
+            let who = pid > 0 ? "process \(pid) of uid \(uid)" : "another process"
+            throw CoreError(.socketInUse, "\(who) already listens on \(path); stop it or choose another path")
         case -ECONNREFUSED:
             guard unlink(path) == 0 else { throw CoreError.system(errno, "cannot remove stale socket \(path)") }
         case -ENOENT:

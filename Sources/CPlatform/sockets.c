@@ -46,6 +46,14 @@ failed:
 }
 
 int wa_unix_probe(const char *path) {
+    pid_t pid;
+    uid_t uid;
+    return wa_unix_server(path, &pid, &uid);
+}
+
+int wa_unix_server(const char *path, pid_t *pid, uid_t *uid) {
+    *pid = 0;
+    *uid = 0;
     struct sockaddr_un address;
     socklen_t length;
     int rc = make_address(path, &address, &length);
@@ -54,6 +62,8 @@ int wa_unix_probe(const char *path) {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -errno;
     rc = connect(fd, (struct sockaddr *)&address, length) < 0 ? -errno : 0;
+    gid_t gid;
+    if (rc == 0 && wa_peer_credentials(fd, pid, uid, &gid) < 0) *pid = 0;
     close(fd);
     return rc == -EAGAIN ? 0 : rc;
 }

@@ -36,7 +36,11 @@ import Testing
         let directory = try TemporaryDirectory()
         let path = "\(directory.path)/s"
         let first = try UnixListener.bind(path: path)
-        #expect(throws: CoreError(.socketInUse, "")) { try UnixListener.bind(path: path) }
+        let error = #expect(throws: CoreError.self) { try UnixListener.bind(path: path) }
+        #expect(error?.code == .socketInUse)
+        #expect(
+            error?.message == "process \(getpid()) of uid \(geteuid()) already listens on \(path); "
+                + "stop it or choose another path")
         #expect(wa_unix_probe(path) == 0)
         close(first.descriptor)
     }

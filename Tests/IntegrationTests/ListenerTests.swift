@@ -61,8 +61,52 @@ import Testing
         let result = try CommandResult.of([DaemonProcess.binary, "agent", "--http-socket", daemon.socket] + log)
         #expect(result.code == 1)
         #expect(result.errors.split(separator: "\n").count == 1)
-        #expect(result.errors.contains(daemon.socket))
+        #expect(
+            result.errors.contains("process \(daemon.pid) of uid \(geteuid()) already listens on \(daemon.socket)"),
+            "\(result.errors)")
         #expect(try daemon.connect().request("GET", "/").status == 200)
+    }
+
+    /// It serves the rest, and says who has the socket.
+    @Test func aLiveAgentSocketIsLeftAlone() throws {
+        let first = try DaemonProcess()
+        let path = "\(first.directory.path)/agent.sock"
+        let second = try DaemonProcess(arguments: ["--socket-path", path])
+        let health = try second.connect().request("GET", "/healthz")
+        #expect(health.json["status"] as? String == "degraded")
+        #expect(
+            health.text.contains(
+                "agent socket: process \(first.pid) of uid \(geteuid()) already listens on \(path); stop it or choose"),
+            "\(health.text)")
+    }
+
+    /// A read-only home: what needs the directory is left out, and said.
+    @Test(arguments: [true, false]) func aReadOnlyStateDirectory(existed: Bool) async throws {
+        let directory = try TemporaryDirectory()
+        let state = "\(directory.path)/readonly"
+        mkdir(state, 0o700)
+        var wrapper: [String] = []
+        if Privileges.isRoot {
+            // As root no mode keeps us from writing. The daemon gets a file system of its own.
+            wrapper = [
+                "unshare", "-m", "sh", "-c",
+                "mount -t tmpfs -o mode=700 tmpfs \(state) && \(existed ? "touch \(state)/.lock &&" : "") "
+                    + #"mount -o remount,ro \#(state) && exec "$@""#, "sh",
+            ]
+        } else {
+            if existed { _ = FileManager.default.createFile(atPath: "\(state)/.lock", contents: nil) }
+            chmod(state, 0o500)
+        }
+        defer { chmod(state, 0o700) }
+        let daemon = try DaemonProcess(tcp: true, arguments: ["--state-dir", state], wrapper: wrapper)
+        let connection = try daemon.connect()
+        let health = try connection.request("GET", "/healthz")
+        #expect(health.json["status"] as? String == "degraded")
+        #expect(health.text.contains("state directory: cannot open \(state)/.lock: "), "\(health.text)")
+        #expect(try connection.run("echo works")["output"] as? String == "works\n")
+        let file = "\(daemon.directory.path)/file"
+        #expect(try connection.request("POST", "/api/v0/write-file?path=\(file)", body: "text").status == 200)
+        #expect(try await daemon.stop() == 0)
     }
 
     @Test func aFileInTheWayIsNeverDeleted() throws {

@@ -194,8 +194,13 @@ size_t wa_inotify_parse(const void *bytes, size_t count, struct wa_file_event *e
 int wa_unix_listen(const char *path, unsigned mode, int backlog);
 /// 0 when something accepts connections at path, else -errno (-ECONNREFUSED: no process listens).
 int wa_unix_probe(const char *path);
+/// As wa_unix_probe, and who listens; pid is 0 where the kernel does not say: in another pid namespace, or with a full
+/// backlog.
+int wa_unix_server(const char *path, pid_t *pid, uid_t *uid);
 /// Longest path, in bytes, that a unix socket address holds.
 size_t wa_unix_path_max(void);
+/// The TCP port on which a socket listens; 0 for another socket, -errno for what is no socket.
+int wa_listening_port(int fd);
 int wa_peer_credentials(int fd, pid_t *pid, uid_t *uid, gid_t *gid);
 /// Sends one datagram to a systemd notification socket (a leading '@' names an abstract one).
 /// Without may_wait it is not sent while that socket's queue is full.

@@ -82,6 +82,11 @@ enum Daemon {
         let context = DaemonContext(configuration, group, executor, log.logger, state)
         context.metrics.addSelfMetrics()
         MetricsSystem.bootstrap(SwiftMetricsBridge(registry: context.metrics))
+        if let problem = state.problem {
+            let text = "state directory: \(problem); the daemon keeps nothing over a restart"
+            context.logger.warning("\(text)")
+            context.health.set("state directory", .init(text))
+        }
         let disk = DiskHealth(DiskChecks.places(configuration), clock: context.clock)
         context.health.register("disk") { disk.report() }
         let systemd = Systemd(environment: configuration.environment)
