@@ -1,3 +1,4 @@
+import CPlatform
 import Glibc
 
 /// Listening TCP sockets, as /proc/PID/net/tcp and tcp6 show them. Everything here blocks.
@@ -33,10 +34,21 @@ public enum ListeningSockets {
             if let text = readTextFile("\(procfs)/\(process)/net/\(name)") ?? readTextFile(path) {
                 result += table(text)
             } else if name == "tcp" || access(path, F_OK) == 0 {
-                throw CoreError(.invalid, "cannot read \(path), which lists the listening sockets; is /proc mounted?")
+                throw unreadable(path)
             }
         }
         return result
+    }
+
+    private static func unreadable(_ path: String) -> CoreError {
+        let what = "cannot read \(path), which lists the listening sockets"
+        let descriptor = wa_open(path, O_RDONLY, 0)
+        guard descriptor < 0 else {
+            close(descriptor)
+            return CoreError(.invalid, what)
+        }
+        let error = CoreError.system(descriptor, what)
+        return descriptor == -ENOENT ? CoreError(error.code, "\(error.message); is /proc mounted?") : error
     }
 
     /// What listens in the text of such a table.

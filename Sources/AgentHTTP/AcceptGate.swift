@@ -3,8 +3,8 @@ import Glibc
 import Logging
 import NIOCore
 
-/// In front of a listening socket: pauses accepting while ``HTTPLimits/connections`` are open and all of them
-/// busy, and for a second at a time while the process is out of descriptors.
+/// In front of a listening socket: pauses accepting while ``HTTPLimits/maximumConnections`` are open and all of them
+/// busy, and while the process is out of descriptors: until a silent client has made room, or for a second at a time.
 ///
 /// NIO's own back-off is not enough: after a failed accept the listener stays registered, so a
 /// waiting connection wakes the loop for ever. Switching `autoRead` off takes it out of the set.
@@ -14,20 +14,25 @@ final class AcceptGate: ChannelDuplexHandler {
     typealias OutboundIn = any Channel
 
     private static let pause = TimeAmount.seconds(1)
+    /// While the connection that makes room is closed.
+    private static let shortPause = TimeAmount.milliseconds(20)
     /// One warning for a shortage, however connections come and go during it.
     private static let warningInterval = TimeAmount.seconds(60)
 
     private let pauses: CounterSeries
     private let logger: Logger
+    /// Closes a connection without a request; returns whether there is one.
+    private let makeRoom: () -> Bool
     private var context: ChannelHandlerContext?
     private var full = false
     private var readWaits = false
     private var paused = false
     private var warnedAt: NIODeadline?
 
-    init(pauses: CounterSeries, logger: Logger) {
+    init(pauses: CounterSeries, logger: Logger, makeRoom: @escaping () -> Bool) {
         self.pauses = pauses
         self.logger = logger
+        self.makeRoom = makeRoom
     }
 
     func handlerAdded(context: ChannelHandlerContext) { self.context = context }
@@ -56,7 +61,7 @@ final class AcceptGate: ChannelDuplexHandler {
         paused = true
         pauses.increment()
         listen()
-        context.eventLoop.assumeIsolated().scheduleTask(in: Self.pause) { [weak self] in
+        context.eventLoop.assumeIsolated().scheduleTask(in: makeRoom() ? Self.shortPause : Self.pause) { [weak self] in
             guard let self else { return }
             self.paused = false
             self.listen()

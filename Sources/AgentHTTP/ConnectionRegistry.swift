@@ -32,12 +32,13 @@ final class ConnectionRegistry: Sendable {
     private let tcp = Population()
     private let tunnel = Population()
     private let gauge: GaugeSeries
-    private let firstRequestGrace: TimeAmount
+    /// Of these, ``HTTPLimits/maximumConnections``, and for how long a connection that takes the last place keeps it
+    /// without a request.
+    private let limits: HTTPLimits
 
-    /// - Parameter firstRequestGrace: for how long a connection that takes the last place keeps it without a request.
-    init(gauge: GaugeSeries, firstRequestGrace: TimeAmount) {
+    init(gauge: GaugeSeries, limits: HTTPLimits) {
         self.gauge = gauge
-        self.firstRequestGrace = firstRequestGrace
+        self.limits = limits
     }
 
     /// Open connections by the kind of their listener.
@@ -57,13 +58,22 @@ final class ConnectionRegistry: Sendable {
         }
     }
 
-    private func isAtLimit(_ kind: Kind) -> Bool {
-        population(kind).open.load(ordering: .sequentiallyConsistent) >= HTTPLimits.connections
+    private func limit(_ kind: Kind) -> Int {
+        kind == .tunnel ? HTTPLimits.connections : limits.maximumConnections
     }
 
-    /// Whether no connection could make room for another.
+    private func isAtLimit(_ kind: Kind) -> Bool {
+        population(kind).open.load(ordering: .sequentiallyConsistent) >= limit(kind)
+    }
+
+    private func isOverLimit(_ kind: Kind) -> Bool {
+        population(kind).open.load(ordering: .sequentiallyConsistent) > limit(kind)
+    }
+
+    /// Whether no connection could make room for another, or one that does is still closing: newcomers that were accepted
+    /// faster than that would take the descriptors of others.
     func isFull(_ kind: Kind) -> Bool {
-        isAtLimit(kind) && population(kind).idle.load(ordering: .sequentiallyConsistent) <= 0
+        isOverLimit(kind) || isAtLimit(kind) && population(kind).idle.load(ordering: .sequentiallyConsistent) <= 0
     }
 
     func add(gate: AcceptGate, kind: Kind, loop: any EventLoop) {
@@ -82,14 +92,14 @@ final class ConnectionRegistry: Sendable {
             return (activity, state.stopping)
         }
         let count = population(kind).open.add(1, ordering: .sequentiallyConsistent).newValue
-        if count < HTTPLimits.connections {
+        if count < limit(kind) {
             activity.end(now: loop.now)
         } else {
             // Otherwise the next new connection would close it before its first request, if all others are busy.
-            loop.assumeIsolated().scheduleTask(in: firstRequestGrace) { bound.value.graceEnded() }
+            loop.assumeIsolated().scheduleTask(in: limits.firstRequestGrace) { bound.value.graceEnded() }
             updateGates(kind)
         }
-        if count > HTTPLimits.connections { makeRoom(kind) }
+        if count > limit(kind) { makeRoom(kind) }
         // Accepted just before the listener closed.
         if stopping { loop.execute { bound.value.shutdown() } }
         return activity
@@ -109,11 +119,16 @@ final class ConnectionRegistry: Sendable {
     fileprivate func changeIdle(_ kind: Kind, by change: Int) {
         let count = population(kind).idle.add(change, ordering: .sequentiallyConsistent).newValue
         // The first or the last of them.
-        if count == max(0, change), isAtLimit(kind) { updateGates(kind) }
+        guard count == max(0, change), isAtLimit(kind) else { return }
+        updateGates(kind)
+        // All were busy when the newcomer came.
+        if change > 0, isOverLimit(kind) { makeRoom(kind) }
     }
 
-    /// Closes the longest idle connection of the kind, if there is one.
-    private func makeRoom(_ kind: Kind) {
+    /// Closes the longest idle connection of the kind.
+    /// - Returns: whether there is one.
+    @discardableResult
+    func makeRoom(_ kind: Kind) -> Bool {
         let chosen: Connection? = state.read { state in
             while true {
                 var longest: (connection: Connection, since: UInt64)?
@@ -125,12 +140,13 @@ final class ConnectionRegistry: Sendable {
                 if longest.connection.activity.choose(since: longest.since) { return longest.connection }
             }
         }
-        guard let chosen else { return }
+        guard let chosen else { return false }
         changeIdle(kind, by: -1)
         chosen.loop.execute {
             // It got a request meanwhile.
             if !chosen.handler.value.closeUnlessBusy() { self.makeRoom(kind) }
         }
+        return true
     }
 
     /// Returns once no connection is open.

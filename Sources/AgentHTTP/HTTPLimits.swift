@@ -25,8 +25,8 @@ public struct HTTPLimits: Sendable {
     /// Bytes that all connections together keep for clients that read slowly; beyond, those whose clients have gone
     /// without reading for the longest time are closed.
     public static let queuedOutputBytes = 64 << 20
-    /// Open connections of all unix sockets together, and of all TCP listeners together. For one more, the longest
-    /// idle one is closed; while all have a request under way, new ones wait to be accepted. The two are counted
+    /// Open connections of all unix sockets together, of all TCP listeners together and of all tunnels together. For one
+    /// more, the longest idle one is closed; while all have a request under way, new ones wait to be accepted. They are counted
     /// separately, so that TCP peers without a token cannot keep the machine's own user out.
     public static let connections = 2_048
     /// Bytes behind a request that are read while it is answered, and what one read brings beyond; the rest waits in
@@ -42,6 +42,8 @@ public struct HTTPLimits: Sendable {
     /// Bytes that are read and discarded after a refused request.
     public static let lingerBytes = 8 << 20
 
+    /// As ``connections``, for sockets, whose descriptors may be scarce.
+    public var maximumConnections = Self.connections
     /// From the first byte of a request to the end of its header.
     public var headerTimeout: TimeAmount = .seconds(10)
     /// From the end of the header to the end of the body; where the route takes the body as it comes, without a byte.

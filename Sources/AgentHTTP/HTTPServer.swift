@@ -27,8 +27,7 @@ public final class HTTPServer: Service {
         self.service = service
         self.group = group
         self.logger = logger
-        connections = ConnectionRegistry(
-            gauge: service.connectionsGauge, firstRequestGrace: service.limits.firstRequestGrace)
+        connections = ConnectionRegistry(gauge: service.connectionsGauge, limits: service.limits)
         var executors: [ObjectIdentifier: EventLoopTaskExecutor] = [:]
         for loop in group.makeIterator() { executors[ObjectIdentifier(loop)] = EventLoopTaskExecutor(loop) }
         self.executors = executors
@@ -132,7 +131,9 @@ public final class HTTPServer: Service {
             .serverChannelOption(.maxMessagesPerRead, value: 1)
             .serverChannelInitializer { [connections, service, logger] channel in
                 channel.eventLoop.makeCompletedFuture {
-                    let gate = AcceptGate(pauses: service.acceptPauses, logger: logger)
+                    let gate = AcceptGate(pauses: service.acceptPauses, logger: logger) {
+                        connections.makeRoom(kind)
+                    }
                     try channel.pipeline.syncOperations.addHandler(gate)
                     connections.add(gate: gate, kind: kind, loop: channel.eventLoop)
                 }

@@ -68,6 +68,18 @@ int wa_unix_server(const char *path, pid_t *pid, uid_t *uid) {
     return rc == -EAGAIN ? 0 : rc;
 }
 
+int wa_listening_port(int fd) {
+    int listens = 0;
+    socklen_t length = sizeof listens;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) < 0) return -errno;
+    struct sockaddr_storage address;
+    length = sizeof address;
+    if (!listens || getsockname(fd, (struct sockaddr *)&address, &length) < 0) return 0;
+    if (address.ss_family == AF_INET) return ntohs(((struct sockaddr_in *)&address)->sin_port);
+    if (address.ss_family == AF_INET6) return ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
+    return 0;
+}
+
 int wa_peer_credentials(int fd, pid_t *pid, uid_t *uid, gid_t *gid) {
     struct ucred credentials;
     socklen_t length = sizeof credentials;

@@ -103,38 +103,97 @@ import Testing
         #expect(try await daemon.stop() == 0)
     }
 
-    @Test func outOfDescriptors() async throws {
-        let daemon = try DaemonProcess(wrapper: ["prlimit", "--nofile=64"])
-        let connection = try daemon.connect()
-        #expect(try connection.request("GET", "/").status == 200)
-        var idle: [RawConnection] = []
-        for _ in 0..<100 { idle.append(try daemon.connect()) }
-        let log = try await daemon.logged("out of descriptors")
-        #expect(log.split(separator: "\n").count { $0.contains("out of descriptors") } == 1)
-        // Who is connected is served, a start is refused with a reason.
-        #expect(try connection.request("GET", "/").status == 200)
-        let refused = try connection.postStart(["command": "true"])
-        #expect([429, 500].contains(refused.status))
-        #expect(refused.json["message"] as? String == "Failed to start process.")
-        idle = []
-        try await eventually("it accepts again") {
-            guard let fresh = try? daemon.connect(timeout: 5) else { return false }
-            return (try? fresh.request("GET", "/").status) == 200
+    /// Clients that come in the daemon's first moments, and more than its limit of open files has room for, take nothing
+    /// of what it needs itself: its sockets, starts, other clients.
+    @Test(arguments: [64, 256]) func aCrowdLeavesTheDaemonItsDescriptors(limit: Int) async throws {
+        let directory = try TemporaryDirectory()
+        let path = "\(directory.path)/http.sock"
+        let crowd = Thread {
+            var held: [RawConnection] = []
+            while !Thread.current.isCancelled {
+                // It is not there yet, or full.
+                guard held.count < 300, let one = try? RawConnection(unix: path) else {
+                    poll(nil, 0, 1)
+                    continue
+                }
+                held.append(one)
+            }
         }
-        #expect(try connection.run("echo back")["output"] as? String == "back\n")
-        #expect(try #require(try daemon.metric("agent_http_accept_pauses_total")) >= 1)
+        crowd.start()
+        defer { crowd.cancel() }
+        let daemon = try DaemonProcess(tcp: true, wrapper: ["prlimit", "--nofile=\(limit)"], directory: directory)
+        let health = try daemon.connect().request("GET", "/healthz")
+        #expect(health.json["status"] as? String == "ok", "\(health.text)")
+        #expect(try daemon.connectTCP().request("GET", "/", headers: daemon.authorization).status == 200)
+        for _ in 0..<3 { #expect(try daemon.connect().run("echo started")["output"] as? String == "started\n") }
+        for _ in 0..<3 {
+            let client = try await AgentSocketClient.connect(
+                path: "\(directory.path)/agent.sock", group: MultiThreadedEventLoopGroup.singleton)
+            try await client.ping()
+            await client.close()
+        }
         #expect(try await daemon.stop() == 0)
     }
 
+    @Test func tooFewDescriptorsAreSaid() throws {
+        let directory = try TemporaryDirectory()
+        let result = try CommandResult.of([
+            "prlimit", "--nofile=63", DaemonProcess.binary, "agent", "--http-socket", "\(directory.path)/s",
+            "--state-dir", "\(directory.path)/state", "--log-dir", directory.path,
+        ])
+        #expect(result.code == 1)
+        #expect(result.errors.contains("may have 63 open files, and needs 64 at least"), "\(result.errors)")
+    }
+
+    /// Leaves the daemon no descriptor that is free.
+    private func takeDescriptors(of daemon: DaemonProcess) throws {
+        let open = Set(
+            try FileManager.default.contentsOfDirectory(atPath: "/proc/\(daemon.pid)/fd").compactMap { Int($0) })
+        let lowest = try #require((0...open.count).first { !open.contains($0) })
+        let result = try CommandResult.of(["prlimit", "--pid=\(daemon.pid)", "--nofile=\(lowest):"])
+        try #require(result.code == 0, "\(result.errors)")
+    }
+
+    private func giveDescriptors(to daemon: DaemonProcess) throws {
+        let result = try CommandResult.of(["prlimit", "--pid=\(daemon.pid)", "--nofile=1024:"])
+        try #require(result.code == 0, "\(result.errors)")
+    }
+
+    /// Silent clients make room for those that ask something.
+    @Test func outOfDescriptors() async throws {
+        let daemon = try DaemonProcess(tcp: true)
+        let observer = try daemon.connectTCP()
+        #expect(try observer.request("GET", "/", headers: daemon.authorization).status == 200)
+        let silent = try (0..<20).map { _ in try daemon.connect() }
+        try await eventually("all are accepted") { try daemon.metric("agent_http_open_connections") == 22 }
+        try takeDescriptors(of: daemon)
+        let refused = try observer.request(
+            "POST", "/api/v0/processes/start", headers: daemon.authorization, body: #"{"command":"true"}"#)
+        #expect([429, 500].contains(refused.status))
+        #expect(refused.json["message"] as? String == "Failed to start process.")
+        // They stay, so that each needs a descriptor of its own.
+        let newcomers = try (0..<5).map { _ in try daemon.connect() }
+        for newcomer in newcomers { #expect(try newcomer.request("GET", "/").status == 200) }
+        let log = try await daemon.logged("out of descriptors")
+        #expect(log.split(separator: "\n").count { $0.contains("out of descriptors") } == 1)
+        try giveDescriptors(to: daemon)
+        #expect(try daemon.connect().run("echo back")["output"] as? String == "back\n")
+        #expect(try #require(try daemon.metric("agent_http_accept_pauses_total")) >= 1)
+        withExtendedLifetime(silent) {}
+        #expect(try await daemon.stop() == 0)
+    }
+
+    /// Nothing makes room: no unix client is connected, and those over TCP are counted for themselves.
     @Test func outOfDescriptorsDoesNotSpin() async throws {
-        let daemon = try DaemonProcess(wrapper: ["prlimit", "--nofile=64"])
-        let connection = try daemon.connect()
+        let daemon = try DaemonProcess(tcp: true)
+        let connection = try daemon.connectTCP()
         func pauses() throws -> Double {
-            let text = try connection.request("GET", "/debug/prometheus").text
+            let text = try connection.request("GET", "/debug/prometheus", headers: daemon.authorization).text
             let line = text.split(separator: "\n").first { $0.hasPrefix("agent_http_accept_pauses_total ") }
             return line.flatMap { Double($0.split(separator: " ")[1]) } ?? 0
         }
         #expect(try pauses() == 0)
+        try takeDescriptors(of: daemon)
         let (before, begin) = (try cpuTicks(daemon.pid), ContinuousClock.now)
         let idle = try (0..<100).map { _ in try daemon.connect() }
         _ = try await daemon.logged("out of descriptors")
@@ -148,6 +207,8 @@ import Testing
         #expect(Double(ticks) < 50 * seconds)
         #expect(seconds >= 1, "it pauses a second at a time")
         withExtendedLifetime(idle) {}
+        // The end needs none either.
+        #expect(try await daemon.stop() == 0)
     }
 
     private func cpuTicks(_ pid: pid_t) throws -> Int {

@@ -23,6 +23,7 @@ enum Daemon {
     /// - Throws: ``CommandFailure`` with one line for the terminal.
     static func run(_ configuration: AgentConfiguration) throws {
         let inherited = prepareProcess()
+        try DescriptorBudget.check()
         let group = MultiThreadedEventLoopGroup(numberOfThreads: min(2, System.coreCount))
         let executor = EventLoopTaskExecutor(group.next())
         // The main thread waits; everything runs on the loops, so that no further pool of threads
@@ -75,6 +76,9 @@ enum Daemon {
         _ configuration: AgentConfiguration, _ inherited: Inherited, _ group: MultiThreadedEventLoopGroup,
         _ executor: EventLoopTaskExecutor
     ) async throws {
+        // The runtime's own pool, which only the shutdown uses, ends the process when it begins without a descriptor: it gets
+        // those that it needs now.
+        await Task.detached {}.value
         let log = try DaemonLog(configuration)
         defer { log.pipeline.flush() }
         let state = try StateDirectory.open(configuration.stateDirectory)
@@ -136,8 +140,11 @@ enum Daemon {
         OpenAPIRoute.add(to: routes)
         context.logger.trace("routes", metadata: ["routes": "\(routes.list.joined(separator: ", "))"])
         let trimmer = MemoryTrimmer(group.next())
+        var limits = HTTPLimits()
+        limits.maximumConnections = context.descriptors.http
         let service = HTTPService(
-            routes: routes, metrics: context.metrics, logger: context.logger, instance: identity.instance
+            routes: routes, metrics: context.metrics, logger: context.logger, instance: identity.instance,
+            limits: limits
         ) { trimmer.noteActivity() }
         let http = HTTPServer(service: service, group: group, logger: context.logger)
         var listeners = Listeners(page: desktop.viewer.page, sessions: page?.sessions)

@@ -10,6 +10,8 @@ struct DaemonContext: Sendable {
     let executor: EventLoopTaskExecutor
     /// For calls that may block: files, /proc, spawn.
     let pool: BlockingPool
+    /// Connections that the limit of open files allows.
+    let descriptors = DescriptorBudget()
     let clock: AgentClock
     let metrics: MetricsRegistry
     let health: HealthRegistry

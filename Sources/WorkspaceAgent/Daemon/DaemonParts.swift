@@ -84,7 +84,9 @@ struct BoundaryParts {
                 configuration: store, clock: context.clock, metrics: counters, registry: context.metrics,
                 logger: logger)
             proxy = BoundaryProxy(
-                configuration: .init(path: path, mode: mode_t(configuration.boundarySocketMode)), queue: queue,
+                configuration: .init(
+                    path: path, mode: mode_t(configuration.boundarySocketMode),
+                    maximumConnections: context.descriptors.boundary), queue: queue,
                 group: context.group, metrics: counters, logger: logger)
             try proxy.bind()
             health.register("boundary logs") { queue.health() }
@@ -100,6 +102,9 @@ struct BoundaryParts {
 }
 
 extension DaemonContext {
+    /// Connections of the listener for Prometheus alone.
+    private static let metricsConnections = 32
+
     /// The units, with those of a daemon that ran before this one since the machine started.
     func units(_ state: StateDirectory) -> UnitStore {
         if let problem = state.problem {
@@ -123,7 +128,7 @@ extension DaemonContext {
     ) -> (server: AgentSocketServer, path: String)? {
         guard let path = configuration.agentSocket else { return nil }
         let server = AgentSocketServer(
-            configuration: .init(path: path), units: units,
+            configuration: .init(path: path, maximumConnections: descriptors.agentSocket), units: units,
             forwarder: agent.map { LinkForwarder(agent: $0) } ?? OfflineForwarder(), gitLogins: gitLogins,
             group: group, logger: logger, metrics: metrics)
         do {
@@ -143,7 +148,9 @@ extension DaemonContext {
         CoreRoutes(health: health, metrics: metrics, ports: ListeningPorts(pool: pool), pool: pool)
             .addMetrics(to: routes)
         // A registry of its own: this listener's requests are not the API's.
-        let service = HTTPService(routes: routes, metrics: MetricsRegistry(), logger: logger)
+        var limits = HTTPLimits()
+        limits.maximumConnections = min(Self.metricsConnections, descriptors.http)
+        let service = HTTPService(routes: routes, metrics: MetricsRegistry(), logger: logger, limits: limits)
         let server = HTTPServer(service: service, group: group, logger: logger)
         let policy = AccessPolicy(
             tokenRule: .none, allowedHosts: configuration.allowedHosts.union([address.host]), ownUID: geteuid())

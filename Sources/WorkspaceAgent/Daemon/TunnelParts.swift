@@ -1,5 +1,6 @@
 import AgentCore
 import AgentHTTP
+import CPlatform
 import Glibc
 import NIOCore
 import Sodium
@@ -67,17 +68,19 @@ struct TunnelParts {
     static func services(_ context: DaemonContext, _ http: HTTPServer) async throws -> TunnelPorts.Configuration {
         let policy = AccessPolicy(
             tokenRule: .none, allowedHosts: context.configuration.allowedHosts, ownUID: geteuid())
-        return TunnelPorts.Configuration(ownPorts: try await context.pool.run { try ownPorts() }) { channel, remote in
+        return TunnelPorts.Configuration(ownPorts: try await context.pool.run { ownPorts() }) { channel, remote in
             try http.serve(channel, peer: "\(remote)", policy: policy)
         }
     }
 
-    /// The TCP ports of this process, those of an embedded control plane among them.
-    private static func ownPorts() throws -> Set<UInt16> {
-        let inodes = ListeningSockets.inodes(of: "self")
-        return Set(
-            try ListeningSockets.all(of: "self").filter { inodes.contains($0.inode) }.compactMap {
-                UInt16(exactly: $0.port)
+    /// The TCP ports on which this process listens, those of an embedded control plane among them. Asked of the
+    /// descriptors themselves: /proc takes one to look at, and what cannot be read there would pass for "none".
+    private static func ownPorts() -> Set<UInt16> {
+        // The kernel gives the lowest free number, so those of the daemon's first moments are low.
+        Set(
+            (0..<min(DescriptorBudget.limit, 1 << 16)).compactMap { number -> UInt16? in
+                let port = wa_listening_port(CInt(number))
+                return port > 0 ? UInt16(exactly: port) : nil
             })
     }
 
