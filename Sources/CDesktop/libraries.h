@@ -55,6 +55,9 @@
     X(xcb_setup_roots_iterator) \
     X(xcb_intern_atom) \
     X(xcb_intern_atom_reply) \
+    X(xcb_get_keyboard_mapping) \
+    X(xcb_get_keyboard_mapping_reply) \
+    X(xcb_get_keyboard_mapping_keysyms) \
     X(xcb_get_property) \
     X(xcb_get_property_reply) \
     X(xcb_get_property_value) \

@@ -364,3 +364,31 @@ bool wd_x_pointer(struct wd_x *x, int *left, int *top) {
     free(reply);
     return true;
 }
+
+uint32_t *wd_x_keyboard(struct wd_x *x, size_t *count, size_t *spare) {
+    const xcb_setup_t *setup = wd_xcb.xcb_get_setup(x->connection);
+    size_t codes = (size_t)(setup->max_keycode - setup->min_keycode) + 1;
+    xcb_get_keyboard_mapping_reply_t *reply = wd_xcb.xcb_get_keyboard_mapping_reply(
+        x->connection, wd_xcb.xcb_get_keyboard_mapping(x->connection, setup->min_keycode, (uint8_t)codes), NULL);
+    if (reply == NULL) {
+        return NULL;
+    }
+    // The length of a reply counts four bytes at a time: a keysym.
+    size_t width = reply->keysyms_per_keycode;
+    uint32_t *keysyms = reply->length >= codes * width ? malloc(codes * width * sizeof *keysyms + 1) : NULL;
+    if (keysyms != NULL) {
+        const xcb_keysym_t *all = wd_xcb.xcb_get_keyboard_mapping_keysyms(reply);
+        *count = *spare = 0;
+        for (size_t code = 0; code < codes; code++) {
+            size_t before = *count;
+            for (size_t i = 0; i < width; i++) {
+                if (all[code * width + i] != 0) {
+                    keysyms[(*count)++] = all[code * width + i];
+                }
+            }
+            *spare += *count == before;
+        }
+    }
+    free(reply);
+    return keysyms;
+}

@@ -35,14 +35,15 @@ import Testing
         // As the session starts it: the default is 256 KiB, and it drops more in silence.
         try await withDesktop(arguments: ["-MaxCutText=2097216"]) { xvnc, driver in
             for text in [
-                "plain", "two\nlines\n", "\r\n", "", "he said \"hé\" €🙂",
+                "plain", "two\nlines\n", "\r\n", "old\rmac\r\r\nand\n\rmore", "", "he said \"hé\" €🙂",
                 String(repeating: "0123456789\n", count: 50_000),
             ] {
                 let result = try await driver.perform(DesktopAction(.clipboardSet, text: text))
                 #expect(result.output == "clipboard_set action performed")
-                #expect(try await Self.get(driver) == text)
-                // The wire's line ends are CR LF, and a program gets LF.
-                let expected = text.replacingOccurrences(of: "\r\n", with: "\n")
+                // LF, for us and for programs.
+                let expected = text.replacingOccurrences(of: "\r\n", with: "\n").replacingOccurrences(
+                    of: "\r", with: "\n")
+                #expect(try await Self.get(driver) == expected)
                 for selection in ["clipboard", "primary"] where !text.isEmpty {
                     #expect(try Self.read(xvnc, selection) == expected)
                 }
@@ -73,6 +74,19 @@ import Testing
             try await terminal.receives("龍é")
             #expect(try await Self.get(driver) == "kept")
             #expect(try Self.read(xvnc) == "kept")
+        }
+    }
+
+    /// Whichever way the text goes and comes: over messages, over xclip, and from a program.
+    @Test(arguments: [true, false]) func lineEndsAreTheSameBothWays(hasClipboard: Bool) async throws {
+        try await withDesktop(commands: true, hasClipboard: hasClipboard) { xvnc, driver in
+            let text = "a\r\nb\rc\nd\r\n"
+            try await driver.perform(DesktopAction(.clipboardSet, text: text))
+            #expect(try await Self.get(driver) == "a\nb\nc\nd\n")
+            #expect(try Self.read(xvnc) == "a\nb\nc\nd\n")
+            try await Self.own(xvnc, text)
+            try await Self.own(xvnc, text, "primary")
+            try await eventually("the program's") { try await Self.get(driver) == "a\nb\nc\nd\n" }
         }
     }
 

@@ -108,6 +108,53 @@ import Testing
         }
     }
 
+    /// The server drops the key that it has no code for; what was pressed is what was answered with success, whoever
+    /// has used up how many codes.
+    @Test(arguments: [true, false]) func noKeyIsLostInSilence(viewerTypes: Bool) async throws {
+        try await withDesktop(isFresh: viewerTypes) { xvnc, driver in
+            let window = try await xvnc.events()
+            try await driver.perform(#"{"action":"mouse_move","coordinate":[100,100]}"#)
+            let viewer = try await xvnc.driver()
+            for key in ["é", "ж", "ab龍"] {
+                try await viewer.perform(DesktopAction(viewerTypes ? .type : .key, text: String(key.suffix(1))))
+            }
+            if viewerTypes {
+                driver.viewerCame()
+                driver.viewerSentInput()
+            }
+            var sent: [String] = []
+            var refused = 0
+            for number in 0..<36 {
+                let scalar = try #require(Unicode.Scalar(0x4e00 + number))
+                let kind: DesktopAction.Kind = number % 3 == 2 ? .holdKey : .key
+                do {
+                    try await driver.perform(DesktopAction(kind, text: String(scalar), durationMilliseconds: 1))
+                    sent.append("U\(String(scalar.value, radix: 16).uppercased())")
+                } catch let error as DesktopError where error.code == .failed {
+                    #expect(error.message.hasSuffix("has no code left for the key \(scalar); type can enter it."))
+                    refused += 1
+                }
+            }
+            #expect(sent.count + refused == 36 && sent.count >= 10 && refused >= 36 - DesktopLimits.spareKeycodes)
+            // What has a code is pressed as often as wanted.
+            for key in ["é", "\u{4e00}"] { try await driver.perform(DesktopAction(.key, text: key)) }
+            try await driver.perform(DesktopAction(.key, text: "a"))
+            try await eventually("the last key") { window.keys("KeyRelease").contains("a") }
+            let pressed = window.keys("KeyPress").filter { $0.hasPrefix("U4E") }
+            #expect(pressed == sent + ["U4E00"])
+            await viewer.close()
+        }
+    }
+
+    @Test func aKeyOfAnUnknownKeyboardIsRefused() async throws {
+        try await withDesktop(isFresh: false, knowsDisplay: false) { _, driver in
+            await #expect(throws: DesktopError(.failed, "")) {
+                try await driver.perform(DesktopAction(.key, text: "é"))
+            }
+            try await driver.perform(DesktopAction(.key, text: "ctrl+a"))
+        }
+    }
+
     @Test func keysAndCombinations() async throws {
         try await withDesktop { xvnc, driver in
             let window = try await xvnc.events()

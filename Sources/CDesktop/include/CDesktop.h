@@ -196,6 +196,10 @@ bool wd_x_send(struct wd_x *x, enum wd_x_message message, uint32_t window);
 bool wd_x_wait(struct wd_x *x);
 /// Where the pointer is.
 bool wd_x_pointer(struct wd_x *x, int *left, int *top);
+/// The keysyms that have a keycode, some of them more than once, from malloc(); the receiver frees them.
+/// @param spare gets the number of keycodes without any keysym.
+/// NULL when the connection is lost or no memory is left.
+uint32_t *_Nullable wd_x_keyboard(struct wd_x *x, size_t *count, size_t *spare);
 
 #pragma clang assume_nonnull end
 

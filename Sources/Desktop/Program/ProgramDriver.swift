@@ -155,8 +155,9 @@ final class ProgramDriver: DesktopDriver {
             let point = DesktopGeometry.declared(try await program.pointer(), of: action, on: try await knownSize())
             return ActionResult(output: "x=\(point.x),y=\(point.y)")
         case .screenshot, .zoom: return try await screenshot(action)
-        case .clipboardGet: return ActionResult(output: try await clipboard("read").selectedText())
-        case .clipboardSet: try await clipboard("set").setSelections(action.text ?? "")
+        case .clipboardGet:
+            return ActionResult(output: ClipboardText.lines(try await clipboard("read").selectedText()))
+        case .clipboardSet: try await clipboard("set").setSelections(ClipboardText.lines(action.text ?? ""))
         case .resize:
             throw DesktopError(
                 .failed, "The desktop cannot be resized while its VNC server cannot be used; /healthz says why.")

@@ -11,6 +11,8 @@ final class RFBActions {
     var lastInput: (at: RFBLink.Instant, offers: UInt64)?
     /// Keysyms outside the layout that the server has mapped to spare keycodes for us.
     private var known: Set<UInt32> = []
+    /// Keysyms pressed by this action of which only the X server can say whether they had a keycode.
+    private var doubtful: Set<UInt32> = []
     /// Whether no client before us can have used up spare keycodes.
     let isFresh: Bool
     let usesClipboardMessages: Bool
@@ -39,6 +41,7 @@ final class RFBActions {
 
     func perform(_ work: RFBInbox.Work) throws -> ActionResult {
         input.begin()
+        doubtful = []
         do {
             switch work {
             case .action(let action): return try perform(action)
@@ -82,7 +85,7 @@ final class RFBActions {
             return ActionResult(output: "x=\(point.x),y=\(point.y)")
         case .screenshot, .zoom: return try screenshot(action)
         case .clipboardGet: return ActionResult(output: try clipboardText())
-        case .clipboardSet: try setClipboard(action.text ?? "")
+        case .clipboardSet: try setClipboard(ClipboardText.lines(action.text ?? ""))
         case .resize: try resize(to: action.newSize ?? link.size)
         case .wait, .open, .waitStable, .windows, .focusWindow, .closeWindow, .waitForWindow:
             throw DesktopError(.invalid, "\(action.kind.rawValue) is no action of the driver.")
@@ -135,24 +138,58 @@ final class RFBActions {
     }
 
     /// Takes spare keycodes for what the layout lacks.
+    /// - Throws: ``DesktopError`` `.failed` for a key that the server would drop in silence.
     private func learn(_ keys: KeyCombination) throws -> KeyCombination {
-        for keysym in keys.keysyms {
-            guard let scalar = Keysym.scalar(keysym), !TextPlan.isOnLayout(scalar), !known.contains(keysym) else {
-                continue
-            }
-            if spareKeycodes > 0 {
-                known.insert(keysym)
-            } else if isFresh && !link.inbox.viewers.sentInput {
-                throw DesktopError(
-                    .failed, "The keyboard of the desktop has no code left for the key \(scalar); type can enter it.")
-            }
+        let new = Set(
+            keys.keysyms.filter { keysym in
+                Keysym.scalar(keysym).map { !TextPlan.isOnLayout($0) && !known.contains(keysym) } ?? false
+            })
+        if new.isEmpty { return keys }
+        if knowsSpareKeycodes {
+            guard new.count <= spareKeycodes else { throw Self.noKeycode(new) }
+            known.formUnion(new)
+        } else {
+            let codes = try keyboard()
+            let lacking = new.filter { !codes.has($0) }
+            guard lacking.count <= codes.spare else { throw Self.noKeycode(lacking) }
+            // A viewer may get the last one first.
+            doubtful.formUnion(lacking)
         }
         return keys
     }
 
-    /// Keycodes that are certainly free: an earlier connection or a viewer may have used any number.
+    /// Checks that the server had keycodes for what was pressed.
+    private func confirm() throws {
+        if doubtful.isEmpty { return }
+        try link.fence()
+        let codes = try keyboard()
+        let lost = doubtful.filter { !codes.has($0) }
+        guard lost.isEmpty else { throw Self.noKeycode(lost) }
+        doubtful = []
+    }
+
+    /// As the X server has it.
+    private func keyboard() throws -> KeyboardCodes {
+        guard let server else {
+            throw DesktopError(
+                .failed, "It cannot be found out whether the keyboard of the desktop has a code for this key.",
+                detail: "Its X server is not known. The action type can enter characters.")
+        }
+        return try link.run(executor) { try await server.keyboard() }
+    }
+
+    private static func noKeycode(_ keysyms: Set<UInt32>) -> DesktopError {
+        let names = keysyms.sorted().compactMap { Keysym.scalar($0).map(String.init) }.joined(separator: " ")
+        return DesktopError(
+            .failed, "The keyboard of the desktop has no code left for the key \(names); type can enter it.")
+    }
+
+    /// Otherwise an earlier connection or a viewer may have used any number.
+    private var knowsSpareKeycodes: Bool { isFresh && !link.inbox.viewers.sentInput }
+
+    /// Keycodes that are certainly free.
     private var spareKeycodes: Int {
-        isFresh && !link.inbox.viewers.sentInput ? max(0, DesktopLimits.spareKeycodes - known.count) : 0
+        knowsSpareKeycodes ? max(0, DesktopLimits.spareKeycodes - known.count) : 0
     }
 
     /// Presses a combination. Keys that are held already stay held afterwards, except the last one.
@@ -167,22 +204,27 @@ final class RFBActions {
         for combination in try KeyCombination.sequence(action.text ?? "", shiftIsHeld: input.shiftIsHeld) {
             for keysym in press(try learn(combination)) { input.release(keysym) }
             try input.send()
+            try confirm()
         }
     }
 
     private func keyDown(_ action: DesktopAction) throws {
         for keysym in try combination(action).keysyms { input.press(keysym) }
         try input.send()
+        try confirm()
     }
 
     private func keyUp(_ action: DesktopAction) throws {
-        for keysym in try combination(action).keysyms.reversed() { input.release(keysym) }
+        // What has no keycode cannot be held.
+        let keys = try KeyCombination(action.text ?? "", shiftIsHeld: input.shiftIsHeld)
+        for keysym in keys.keysyms.reversed() { input.release(keysym) }
         try input.send()
     }
 
     private func holdKey(_ action: DesktopAction) throws {
         let keys = press(try combination(action))
         try input.send()
+        try confirm()
         let start = ContinuousClock.now
         let end = start + .milliseconds(action.durationMilliseconds)
         var next = start + DesktopLimits.repeatDelay

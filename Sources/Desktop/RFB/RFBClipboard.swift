@@ -1,3 +1,22 @@
+/// The one form of line ends in a clipboard's text, whichever way it goes and comes: LF, as the VNC server makes them
+/// of those that it gets.
+enum ClipboardText {
+    static func lines(_ text: String) -> String {
+        guard text.utf8.contains(UInt8(ascii: "\r")) else { return text }
+        var lines: [UInt8] = []
+        lines.reserveCapacity(text.utf8.count)
+        var previous: UInt8 = 0
+        for byte in text.utf8 {
+            // CR LF is one line end.
+            if byte != UInt8(ascii: "\n") || previous != UInt8(ascii: "\r") {
+                lines.append(byte == UInt8(ascii: "\r") ? UInt8(ascii: "\n") : byte)
+            }
+            previous = byte
+        }
+        return String(decoding: lines, as: UTF8.self)
+    }
+}
+
 /// Reading and setting the clipboard, and pasting what the keyboard lacks: through the extended clipboard of the
 /// VNC server, else through xclip.
 extension RFBActions {
@@ -20,7 +39,7 @@ extension RFBActions {
         // A text that a program sends in pieces (INCR) does not get through TigerVNC 1.12.
         guard link.state.clipboard_texts != state.clipboard_texts else { return try helpersText() }
         guard let text = link.takeClipboard() else { throw DesktopError.clipboardTooLarge }
-        return text
+        return ClipboardText.lines(text)
     }
 
     /// A program takes the clipboard only some time after the key or the click that it does so for.
@@ -38,7 +57,7 @@ extension RFBActions {
 
     private func helpersText() throws -> String {
         guard let helpers else { throw DesktopHelpers.missing("The clipboard cannot be read") }
-        return try link.run(executor) { try await helpers.selectedText() }
+        return ClipboardText.lines(try link.run(executor) { try await helpers.selectedText() })
     }
 
     func setClipboard(_ text: String) throws {

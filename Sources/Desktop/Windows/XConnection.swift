@@ -95,6 +95,13 @@ final class XConnection: Sendable {
         return DesktopPoint(x: Int(left), y: Int(top))
     }
 
+    func keyboard() throws(DesktopError) -> KeyboardCodes {
+        var (count, spare) = (0, 0)
+        guard let keysyms = wd_x_keyboard(x, &count, &spare) else { throw lost() }
+        defer { free(keysyms) }
+        return KeyboardCodes(keysyms: Set(UnsafeBufferPointer(start: keysyms, count: count)), spare: spare)
+    }
+
     private func lost() -> DesktopError {
         DesktopError(.failed, "The X server \(display) closed the connection.")
     }

@@ -83,6 +83,11 @@ struct XServer: Sendable {
         try await connected { connection in try await answer(connection) { try $0.pointer() } }
     }
 
+    /// Which keysyms have a keycode. Needs no window manager.
+    func keyboard() async throws -> KeyboardCodes {
+        try await connected { connection in try await answer(connection) { try $0.keyboard() } }
+    }
+
     // MARK: Steps
 
     private struct TimeIsOver: Error {}
