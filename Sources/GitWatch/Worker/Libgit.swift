@@ -346,11 +346,9 @@ final class LibgitHandle {
 
     /// Hunks between two contents, neither of them empty.
     func hunks(_ old: [UInt8], _ new: [UInt8], _ out: inout DiffText.BoundedBytes) throws(ScanError) {
-        final class Collector {
-            var out: DiffText.BoundedBytes
-            init(_ out: DiffText.BoundedBytes) { self.out = out }
-        }
-        let collector = Collector(out)
+        let bytes = try DiffBytes(old, new)
+        let (old, new) = (bytes.replace(old), bytes.replace(new))
+        let collector = HunkCollector(out, bytes)
         var options = git_diff_options()
         try library.check(api.git_diff_options_init(&options, UInt32(GIT_DIFF_OPTIONS_VERSION)), "cannot diff")
         options.flags = GIT_DIFF_FORCE_TEXT.rawValue | GIT_DIFF_INDENT_HEURISTIC.rawValue
@@ -361,19 +359,21 @@ final class LibgitHandle {
                     old.baseAddress, old.count, nil, new.baseAddress, new.count, nil, &options, nil, nil,
                     { _, hunk, payload in
                         guard let hunk = hunk?.pointee, let payload else { return 0 }
-                        let collector = Unmanaged<Collector>.fromOpaque(payload).takeUnretainedValue()
-                        withUnsafeBytes(of: hunk.header) { collector.out.append($0.prefix(hunk.header_len)) }
+                        let collector = Unmanaged<HunkCollector>.fromOpaque(payload).takeUnretainedValue()
+                        withUnsafeBytes(of: hunk.header) {
+                            collector.append(UnsafeRawBufferPointer(rebasing: $0.prefix(hunk.header_len)))
+                        }
                         return 0
                     },
                     { _, _, line, payload in
                         guard let line = line?.pointee, let payload, let content = line.content else { return 0 }
-                        let collector = Unmanaged<Collector>.fromOpaque(payload).takeUnretainedValue()
+                        let collector = Unmanaged<HunkCollector>.fromOpaque(payload).takeUnretainedValue()
                         // The other origins are notes about missing ends of lines, complete as they are.
                         let origin = UInt8(bitPattern: line.origin)
                         if [UInt8(ascii: " "), UInt8(ascii: "+"), UInt8(ascii: "-")].contains(origin) {
-                            collector.out.append(CollectionOfOne(origin))
+                            collector.append(sign: origin)
                         }
-                        collector.out.append(UnsafeRawBufferPointer(start: content, count: line.content_len))
+                        collector.append(UnsafeRawBufferPointer(start: content, count: line.content_len))
                         return 0
                     },
                     Unmanaged.passUnretained(collector).toOpaque())
