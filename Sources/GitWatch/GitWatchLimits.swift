@@ -2,14 +2,16 @@
 public enum GitWatchLimits {
     /// A larger file is not diffed: headers and one line.
     static let fileBytes = 2 << 20
-    /// A file whose diff is longer becomes headers and one line.
+    /// Diffs of files that are longer than the first, the longest first, become headers and one line where all of a
+    /// repository's are longer than the second; where that is not enough, they are one line together.
     static let fileDiffBytes = 256 << 10
-    /// A repository whose diff is longer becomes one line.
     static let totalDiffBytes = 3 << 20
     /// Untracked files beyond this are counted, not diffed.
     static let untrackedFiles = 10_000
     /// Bytes of one encoded message; repositories that don't fit go into the next.
     static let messageBytes = 3_670_016
+    /// Bytes of a repository's diff in such a message; the same happens as beyond ``totalDiffBytes``.
+    static let encodedDiffBytes = messageBytes - 64 << 10
     /// Paths kept of a chat, and chats kept; the least recently touched goes first.
     package static let pathsPerChat = 1_000
     package static let chats = 1_000
@@ -17,6 +19,9 @@ public enum GitWatchLimits {
     static let pathBytes = 4_096
     /// Directories watched in one repository; one that needs more is polled.
     static let watchesPerRepository = 8_192
+    /// How often in a row a repository is scanned anew because its directories could not be listed or watched; then
+    /// the poll tries again.
+    static let listingRetries = 5
     /// Changed paths kept until the next scan; with more, everything is scanned.
     static let changedPaths = 1_000
     /// Bytes of one frame between daemon and worker; a longer one ends the worker.

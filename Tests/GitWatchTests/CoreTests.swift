@@ -5,49 +5,7 @@ import Testing
 
 /// The core with a worker that the test plays, on a clock that the test moves.
 @Suite struct WatchCoreTests {
-    private struct Stage {
-        var core = WatchCore()
-        var requests: [WorkerRequest] = []
-        var stops = 0
-        var unwatched: [String] = []
-        /// What was offered, by its roots.
-        var offers: [[String]] = []
-        var errors: [String] = []
-
-        mutating func run(_ now: Duration, _ body: (inout WatchCore) -> Void = { _ in }) {
-            body(&core)
-            core.tick(now: now)
-            for action in core.takeActions() {
-                switch action {
-                case .send(let request):
-                    core.workerStarted()
-                    requests.append(request)
-                case .stopWorker: stops += 1
-                case .unwatch(let root): unwatched.append(root)
-                case .offer(let session, let entries):
-                    offers.append(entries.map(\.root))
-                    session.offer(entries)
-                case .fail(let session, let text):
-                    errors.append(text)
-                    session.fail(text)
-                case .watch(let root, let directories, _, _):
-                    core.watched(root, added: directories, problem: nil, now: now)
-                case .added(let root, let wanted, _):
-                    core.watched(root, added: wanted.map { Array($0.dropFirst()) }, problem: nil, now: now)
-                case .log: break
-                }
-            }
-        }
-
-        mutating func answer(_ now: Duration, _ body: WorkerReply.Body) {
-            guard !requests.isEmpty else {
-                Issue.record("nothing was asked")
-                return
-            }
-            let request = requests.removeFirst()
-            run(now) { $0.received(WorkerReply(id: request.id, body: body), now: now) }
-        }
-    }
+    private typealias Stage = WatchStage
 
     private let chat = UUID()
 
@@ -63,7 +21,7 @@ import Testing
         stage.run(.zero) { $0.attach(session, paths: ["/r/a"], now: .zero) }
         stage.answer(.zero, .resolved("/r"))
         stage.answer(.zero, snapshot("one"))
-        stage.answer(.zero, .directories([[]], git: [], complete: true))
+        stage.answer(.zero, .directories([.tree([])], complete: true))
         stage.run(.seconds(1))
         stage.answer(.seconds(1), .unchanged(byCLI: false))
         return stage
@@ -128,6 +86,64 @@ import Testing
         #expect(stage.stops == 1)
         stage.run(.seconds(70)) { $0.workerEnded(crashed: false, orderly: true, now: .seconds(70)) }
         #expect(stage.core.isFinished(now: .seconds(70)))
+    }
+
+    /// A worker that is killed while it lists or watches directories owes no scan, and what is not watched is not seen.
+    @Test(arguments: [WorkerRequest.Kind.directories, .watch]) func aWorkerKilledWhileItWatchesIsAskedAgain(
+        kind: WorkerRequest.Kind
+    ) {
+        var stage = Stage()
+        stage.watchesByWorker = true
+        stage.run(.zero) { [session = session()] in $0.attach(session, paths: ["/r/a"], now: .zero) }
+        stage.answer(.zero, .resolved("/r"))
+        stage.answer(.zero, snapshot("one"))
+        if kind == .watch { stage.answer(.zero, .directories([.tree([])], complete: true)) }
+        #expect(stage.requests.map(\.kind) == [kind])
+        stage.requests = []
+        stage.run(.seconds(2)) { $0.workerEnded(crashed: false, orderly: false, now: .seconds(2)) }
+        stage.run(.milliseconds(2_100))
+        #expect(stage.requests.map(\.kind) == [.scan])
+        stage.answer(.seconds(3), snapshot("two"))
+        #expect(stage.requests.map(\.kind) == [.directories])
+        stage.answer(.seconds(3), .directories([.tree([])], complete: true))
+        #expect(stage.requests.map(\.kind) == [.watch])
+        stage.answer(.seconds(3), .watched([1]))
+        #expect(stage.core.repositories["/r"]?.watch == .active)
+    }
+
+    /// A listing that fails is tried again soon, and what keeps failing is left to the poll.
+    @Test func aFailedListingIsTriedAgain() {
+        var stage = watching(session())
+        stage.run(.seconds(2)) { $0.changedEverything("/r", listAll: true, now: .seconds(2)) }
+        var now = Duration.milliseconds(2_100)
+        for _ in 0..<GitWatchLimits.listingRetries + 1 {
+            stage.run(now)
+            stage.answer(now, snapshot("two"))
+            stage.answer(now, .failed(ScanError(.transient, "index.lock")))
+            now += .seconds(1)
+        }
+        stage.run(now)
+        #expect(stage.requests.isEmpty)
+        stage.run(.seconds(40))
+        stage.answer(.seconds(40), snapshot("two"))
+        #expect(stage.requests.map(\.kind) == [.directories])
+        stage.answer(.seconds(40), .directories([.tree([])], complete: true))
+        #expect(stage.core.repositories["/r"]?.failedListings == 0)
+    }
+
+    /// Files that were added by force lie where nothing was watched.
+    @Test func anotherLayoutListsTheDirectoriesAnew() {
+        var stage = watching(session())
+        stage.run(.seconds(2)) { $0.changedEverything("/r", listAll: false, now: .seconds(2)) }
+        stage.run(.milliseconds(2_100))
+        stage.answer(.seconds(3), snapshot("two"))
+        #expect(stage.requests.isEmpty, "nothing but the text changed")
+        stage.run(.seconds(4)) { $0.changedEverything("/r", listAll: false, now: .seconds(4)) }
+        stage.run(.seconds(5))
+        let other = RepositorySnapshot(branch: "main", origin: "", diff: [], layout: 7)
+        stage.answer(.seconds(5), .snapshot(other, byCLI: false))
+        #expect(stage.requests.map(\.kind) == [.directories])
+        #expect(stage.requests.first?.paths.isEmpty == true)
     }
 
     @Test func aCrashSendsTheRepositoryToTheCLI() throws {
@@ -255,8 +271,8 @@ import Testing
         var stage = attached(session)
         stage.answer(.zero, snapshot("one"))
         stage.answer(.zero, snapshot("two"))
-        stage.answer(.zero, .directories([[]], git: [], complete: true))
-        stage.answer(.zero, .directories([[]], git: [], complete: true))
+        stage.answer(.zero, .directories([.tree([])], complete: true))
+        stage.answer(.zero, .directories([.tree([])], complete: true))
         stage.run(.seconds(1))
         stage.run(.seconds(1)) { [id = stage.requests[0].id] in
             $0.received(WorkerReply(id: id, body: .started(inLibgit: true)), now: .seconds(1))

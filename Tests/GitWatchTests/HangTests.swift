@@ -185,7 +185,7 @@ private final class PlayedWorker: WorkerLauncher {
                     switch request.kind {
                     case .resolve: .resolved(request.root)
                     case .scan: .snapshot(snapshot, byCLI: false)
-                    case .directories: .directories([[]], git: [], complete: true)
+                    case .directories: .directories([.tree([])], complete: true)
                     case .forget, .watch: nil
                     }
                 guard let body else { continue }

@@ -11,31 +11,37 @@ import Testing
         DiffText.Side(mode: 0o100644, id: String(repeating: "1", count: 40), content: .bytes(bytes))
     }
 
-    private func new(_ bytes: [UInt8]) throws -> String {
-        let text = try DiffText.file(Array("f".utf8), old: nil, new: side(bytes), kind: .automatic) { _, _, _ in }
-        return String(decoding: text, as: UTF8.self)
+    private func new(_ bytes: [UInt8]) throws -> FileDiff {
+        try #require(
+            try DiffText.file(Array("f".utf8), old: nil, new: side(bytes), kind: .automatic) { _, _, _ in })
     }
 
-    @Test func aFileDiffHasALimit() throws {
-        let head = try new([65, 10]).utf8.count - "@@ -0,0 +1 @@\n+A\n".utf8.count
+    private func text(_ bytes: [UInt8]?) -> String? { bytes.map { String(decoding: $0, as: UTF8.self) } }
+
+    @Test func onlyALongDiffOfAFileCanBeCut() throws {
+        let head = try new([65, 10]).size - "@@ -0,0 +1 @@\n+A\n".utf8.count
         let hunk = "@@ -0,0 +1 @@\n+".utf8.count
         for (over, cut) in [(-1, false), (0, false), (1, true)] {
             let count = GitWatchLimits.fileDiffBytes + over - head - hunk
-            let text = try new([UInt8](repeating: 65, count: count - 1) + [10])
-            #expect(text.contains("File diff too large to show.") == cut)
-            if !cut { #expect(text.utf8.count == GitWatchLimits.fileDiffBytes + over) }
+            let diff = try new([UInt8](repeating: 65, count: count - 1) + [10])
+            #expect(diff.size == GitWatchLimits.fileDiffBytes + over && diff.whole?.count == diff.size)
+            #expect((diff.short != nil) == cut)
         }
-        #expect(
-            try new([UInt8](repeating: 10, count: 1 << 20)).hasSuffix(
-                "File diff too large to show. Diff size: 2.1 MiB\n"))
+        let long = try new([UInt8](repeating: 10, count: 1 << 20))
+        #expect(text(long.short)?.hasSuffix("File diff too large to show. Diff size: 2.1 MiB\n") == true)
+        #expect(long.whole != nil)
+        let tooLong = try new([UInt8](repeating: 10, count: 2 << 20))
+        #expect(text(tooLong.short)?.hasSuffix("File diff too large to show. Diff size: 4.1 MiB\n") == true)
+        #expect(tooLong.whole == nil && tooLong.size > GitWatchLimits.totalDiffBytes)
     }
 
     @Test func aLargeFileIsNamedOnly() throws {
         let large = DiffText.Side(mode: 0o100644, id: nil, content: .tooLarge(3_250_000))
-        let text = try DiffText.file(Array("f".utf8), old: nil, new: large, kind: .automatic) { _, _, _ in }
+        let diff = try DiffText.file(Array("f".utf8), old: nil, new: large, kind: .automatic) { _, _, _ in }
         #expect(
-            String(decoding: text, as: UTF8.self)
+            text(diff?.whole)
                 == "diff --git a/f b/f\nnew file mode 100644\nFile too large to diff. Size: 3.1 MiB\n")
+        #expect(diff?.short == nil)
     }
 
     @Test func sizesReadAsPeopleWriteThem() {
@@ -57,26 +63,38 @@ import Testing
             seq 1 60000 > long; git add big; chmod +x big
             """)
         let tree = try #require(Discovery.workTree(at: scene.root))
-        for plain in [true, false] {
-            let snapshot =
-                try plain
+        func scan(_ plain: Bool) throws -> RepositorySnapshot {
+            try plain
                 ? TestLibgit.with { try PlainRepository($0, tree, command: scene.command).snapshot() }
                 : CLIRepository(command: scene.command, tree: tree).snapshot()
+        }
+        for plain in [true, false] {
+            let snapshot = try scan(plain)
             let text = String(decoding: snapshot.diff, as: UTF8.self)
             #expect(text.contains("File too large to diff. Size: 2.1 MiB\n"), "\(plain)")
             #expect(text.contains("diff --git a/edge b/edge\n"))
-            #expect(text.components(separatedBy: "File diff too large to show.").count == 3, "\(plain): edge and long")
-            #expect(text.utf8.count < 2000)
+            // 2 MiB of edge and over 256 KiB of long have room beside each other.
+            #expect(!text.contains("File diff too large to show.") && text.hasSuffix("+60000\n"), "\(plain)")
+            let whole = try String(decoding: scene.oracle(), as: UTF8.self)
+            for part in ["diff --git a/edge b/edge\n", "diff --git a/long b/long\n"] {
+                let start = try #require(whole.range(of: part)).lowerBound
+                #expect(text.hasSuffix(whole[start...]), "\(plain)")
+            }
+        }
+        // The longest gives way, the other has room again.
+        try scene.run("seq 1 100000 > longer")
+        for plain in [true, false] {
+            let text = String(decoding: try scan(plain).diff, as: UTF8.self)
+            #expect(text.contains("b/edge\nnew file mode 100644\nindex "), "\(plain)")
+            #expect(text.components(separatedBy: "File diff too large to show. Diff size: 2.1 MiB\n").count == 2)
+            #expect(text.contains("+60000\n") && text.hasSuffix("+100000\n"), "\(plain)")
         }
         try scene.run("for i in $(seq 1 20); do seq 1 30000 > f$i; done")
         for plain in [true, false] {
-            let snapshot =
-                try plain
-                ? TestLibgit.with { try PlainRepository($0, tree, command: scene.command).snapshot() }
-                : CLIRepository(command: scene.command, tree: tree).snapshot()
+            let snapshot = try scan(plain)
             let text = String(decoding: snapshot.diff, as: UTF8.self)
             #expect(
-                text == "Total diff too large to show. Size: 3.8 MiB. Showing branch and remote only.\n", "\(plain)")
+                text == "Total diff too large to show. Size: 6.9 MiB. Showing branch and remote only.\n", "\(plain)")
             #expect(snapshot.branch == "main")
         }
     }

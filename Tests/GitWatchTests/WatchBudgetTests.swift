@@ -15,15 +15,19 @@ struct WatchBudgetTests {
         for name in ["a", "b", "c"] { mkdir("\(directory.path)/\(name)", 0o755) }
     }
 
-    private func paths(_ names: String...) -> [GitPath] { names.map { Array($0.utf8) } }
+    private func trees(_ names: [String]) -> [WatchTarget] { names.map { .tree(Array($0.utf8)) } }
 
     /// Plans and adds, as the engine and the worker do.
     private func add(_ watches: inout FileWatches, _ names: String..., adding: Bool = true) -> String? {
-        let plan = watches.plan(
-            directory.path, directories: names.map { Array($0.utf8) }, git: [], adding: adding, reserved: 0)
+        let plan = watches.plan(directory.path, trees(names), adding: adding, reserved: 0)
         if let problem = plan.problem { return problem }
-        let descriptors = FileWatches.add(plan.wanted, directory.path, inotify: watches.descriptor)
-        return watches.added(directory.path, plan.wanted, descriptors).problem
+        return finish(&watches, directory.path, plan.wanted).problem
+    }
+
+    @discardableResult
+    private func finish(_ watches: inout FileWatches, _ root: String, _ wanted: [WatchTarget]) -> FileWatches.Added {
+        let encoded = wanted.map(\.encoded)
+        return watches.added(root, encoded, FileWatches.add(encoded, root, inotify: watches.descriptor))
     }
 
     @Test func takesWhatItHasAndGivesItBack() {
@@ -48,14 +52,14 @@ struct WatchBudgetTests {
 
     @Test func whatTheWorkerIsAddingCounts() {
         var watches = FileWatches(budget: budget)
-        let first = watches.plan(directory.path, directories: paths("a", "b"), git: [], adding: true, reserved: 0)
+        let first = watches.plan(directory.path, trees(["a", "b"]), adding: true, reserved: 0)
         #expect(first.wanted.count == 2 && budget.used == 2)
-        _ = watches.plan("/other", directories: paths("c"), git: [], adding: true, reserved: 2)
+        _ = watches.plan("/other", trees(["c"]), adding: true, reserved: 2)
         #expect(budget.used == 3)
         watches.discard([-2])
         #expect(budget.used == 2)
         // The worker ended before it answered: nothing is under way.
-        _ = watches.plan("/other", directories: paths("c"), git: [], adding: true, reserved: 0)
+        _ = watches.plan("/other", trees(["c"]), adding: true, reserved: 0)
         #expect(budget.used == 1)
         watches.close()
         #expect(budget.used == 0)
@@ -72,5 +76,52 @@ struct WatchBudgetTests {
         #expect(add(&watches, "a", "b", "c") == nil)
         watches.close()
         #expect(budget.used == 0)
+    }
+
+    /// It may be readable only now.
+    @Test func aDirectoryWhoseModeChangesIsListedAnew() {
+        var watches = FileWatches(budget: budget)
+        finish(&watches, directory.path, watches.plan(directory.path, [.tree([])], adding: true, reserved: 0).wanted)
+        chmod("\(directory.path)/a", 0o700)
+        let changes = watches.read(expecting: false)[directory.path]
+        #expect(changes?.directories == [Array("a".utf8)] && changes?.paths == [Array("a".utf8)])
+        watches.close()
+    }
+
+    /// The kernel has one watch for a directory, however many repositories need it.
+    @Test func aSharedDirectoryTellsAllThatWatchIt() throws {
+        var watches = FileWatches(budget: budget)
+        let shared = "\(directory.path)/c"
+        for root in ["a", "b"] {
+            let path = "\(directory.path)/\(root)"
+            let plan = watches.plan(path, [.git(shared)], adding: true, reserved: 0)
+            #expect(finish(&watches, path, plan.wanted).hasGit)
+        }
+        #expect(budget.used == 1)
+        close(open("\(shared)/HEAD", O_CREAT | O_WRONLY, 0o644))
+        let changes = watches.read(expecting: false)
+        #expect(changes.filter { $0.value.everything }.keys.sorted() == ["a", "b"].map { "\(directory.path)/\($0)" })
+        watches.unwatch("\(directory.path)/a")
+        #expect(budget.used == 1)
+        close(open("\(shared)/index", O_CREAT | O_WRONLY, 0o644))
+        #expect(watches.read(expecting: false).keys.sorted() == ["\(directory.path)/b"])
+        watches.unwatch("\(directory.path)/b")
+        #expect(budget.used == 0)
+        watches.close()
+    }
+
+    /// One repository lets go of a watch while the worker has been given the same one for another.
+    @Test func aWatchThatIsTakenBackMeanwhileIsAddedAgain() throws {
+        var watches = FileWatches(budget: budget)
+        let shared = WatchTarget.git("\(directory.path)/c")
+        finish(&watches, "/a", watches.plan("/a", [shared], adding: true, reserved: 0).wanted)
+        let wanted = watches.plan("/b", [shared], adding: true, reserved: 0).wanted.map(\.encoded)
+        let descriptors = FileWatches.add(wanted, "/b", inotify: watches.descriptor)
+        watches.unwatch("/a")
+        let added = watches.added("/b", wanted, descriptors)
+        #expect(added.isLost && !added.hasGit && budget.used == 0)
+        finish(&watches, "/b", watches.plan("/b", [shared], adding: false, reserved: 0).wanted)
+        #expect(budget.used == 1)
+        watches.close()
     }
 }

@@ -48,7 +48,8 @@ final class WatcherFixture: Sendable {
 
     init(
         environment: [String: String], budget: Int? = nil, idleTime: Duration = .seconds(60),
-        times: AnswerTimes = AnswerTimes(), firstMessageTime: Duration = .seconds(60)
+        times: AnswerTimes = AnswerTimes(), firstMessageTime: Duration = .seconds(60),
+        pollInterval: Duration = RepositoryMonitor.pollInterval
     ) throws {
         reactor = try Reactor()
         _ = reactor.start()
@@ -57,6 +58,7 @@ final class WatcherFixture: Sendable {
             idleTime: idleTime)
         configuration.answerTimes = times
         configuration.firstMessageTime = firstMessageTime
+        configuration.pollInterval = pollInterval
         workers = WorkersOfATest(WorkerProcesses(launcher: try Launcher(), reactor: reactor))
         watcher = GitWatcher(
             configuration: configuration, launcher: workers, metrics: metrics, health: health,
@@ -125,10 +127,11 @@ final class WatcherFixture: Sendable {
 @Suite struct WatcherTests {
     private func started(
         _ script: String = "mk r; lines 1 20 > a; ci; git remote add origin https://me:secret@example.com/x.git",
-        budget: Int? = nil
+        budget: Int? = nil, pollInterval: Duration = RepositoryMonitor.pollInterval
     ) async throws -> (Scene, WatcherFixture, WatcherFixture.Reader) {
         let scene = try Scene(script)
-        let fixture = try WatcherFixture(environment: scene.environment, budget: budget)
+        let fixture = try WatcherFixture(
+            environment: scene.environment, budget: budget, pollInterval: pollInterval)
         fixture.watcher.add(paths: ["\(scene.root)/a"], for: fixture.chat)
         let reader = try fixture.open()
         try await eventually("the first snapshot") { reader.latest(scene.root) != nil }
@@ -300,7 +303,8 @@ final class WatcherFixture: Sendable {
     }
 
     @Test func aKilledWorkerIsNotNoticed() async throws {
-        let (scene, fixture, reader) = try await started()
+        // The poll would find what was lost.
+        let (scene, fixture, reader) = try await started(pollInterval: .seconds(3_600))
         let other = try Scene("mk r; echo 1 > a; ci")
         fixture.watcher.add(paths: [other.root], for: fixture.chat)
         try await eventually("both") { reader.latest(other.root) != nil }

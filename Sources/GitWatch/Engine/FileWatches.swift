@@ -14,39 +14,49 @@ struct FileWatches {
         var listAll = false
     }
 
-    private enum Place {
-        case tree(GitPath)
-        case git(String)
+    /// Whose a watch is.
+    private struct Owner: Equatable {
+        var root: String
+        var target: WatchTarget
     }
 
-    private struct Watch {
-        var root: String
-        var place: Place
+    /// What became of the watches that the worker added.
+    struct Added {
+        /// Directories of the work tree that are watched now.
+        var directories: [GitPath] = []
+        /// Directories of git are watched now.
+        var hasGit = false
+        /// The kernel took back a watch before it was known whose it is, so that it must be added again.
+        var isLost = false
+        /// Why the repository must be polled.
+        var problem: String?
     }
 
     private var fd: CInt = -1
     private let budget: WatchBudget
     /// Of the budget: those that are there, and those that the worker is adding.
     private var taken = 0
-    private var watches: [CInt: Watch] = [:]
-    /// Watch descriptors by repository and directory.
-    private var trees: [String: [GitPath: CInt]] = [:]
-    private var gits: [String: [String: CInt]] = [:]
+    /// The kernel has one watch for a directory, which several repositories may need: the git directory of linked
+    /// work trees, a submodule that is watched for itself as well.
+    private var watches: [CInt: [Owner]] = [:]
+    private var places: [String: [WatchTarget: CInt]] = [:]
+    /// Watches that were removed while the worker was adding some, perhaps the same ones.
+    private var removed: Set<CInt> = []
 
     init(budget: WatchBudget) { self.budget = budget }
 
     var descriptor: CInt { fd }
     var count: Int { watches.count }
 
-    /// Which directories have yet to be watched, now that these are to be. Those that are not wanted any more are
-    /// let go. The worker adds the watches, since a file system may hold up the process that names a directory on it.
+    /// What has yet to be watched, now that this is to be. What is not wanted any more is let go. The worker adds the
+    /// watches, since a file system may hold up the process that names a directory on it.
     /// - Parameters:
     ///   - adding: others stay watched.
     ///   - reserved: watches that the worker is adding now.
     /// - Returns: for ``WorkerRequest/Kind/watch``, or why the repository must be polled.
     mutating func plan(
-        _ root: String, directories: [GitPath], git: [String], adding: Bool, reserved: Int
-    ) -> (wanted: [GitPath], problem: String?) {
+        _ root: String, _ targets: [WatchTarget], adding: Bool, reserved: Int
+    ) -> (wanted: [WatchTarget], problem: String?) {
         if fd < 0 {
             fd = wa_inotify()
             if fd < 0 {
@@ -55,17 +65,15 @@ struct FileWatches {
                 return ([], "inotify: \(text)")
             }
         }
+        if reserved == 0 { removed = [] }
         if !adding {
-            let wanted = Set(directories)
-            for (path, descriptor) in trees[root] ?? [:] where !wanted.contains(path) { remove(descriptor) }
-            let wantedGit = Set(git)
-            for (path, descriptor) in gits[root] ?? [:] where !wantedGit.contains(path) { remove(descriptor) }
+            let wanted = Set(targets)
+            for (target, descriptor) in places[root] ?? [:] where !wanted.contains(target) {
+                remove(descriptor, Owner(root: root, target: target))
+            }
         }
-        var wanted: [GitPath] = []
-        for path in directories where trees[root]?[path] == nil { wanted.append([Self.treeMark] + path) }
-        for path in git where gits[root]?[path] == nil { wanted.append([Self.gitMark] + Array(path.utf8)) }
-        let own = (trees[root]?.count ?? 0) + (gits[root]?.count ?? 0)
-        if own + wanted.count > GitWatchLimits.watchesPerRepository {
+        let wanted = targets.filter { places[root]?[$0] == nil }
+        if (places[root]?.count ?? 0) + wanted.count > GitWatchLimits.watchesPerRepository {
             return ([], "more than \(GitWatchLimits.watchesPerRepository) directories")
         }
         guard take(watches.count + reserved), take(watches.count + reserved + wanted.count) else {
@@ -85,85 +93,77 @@ struct FileWatches {
 
     private mutating func give(_ count: Int) { _ = take(max(0, taken - count)) }
 
-    private static let treeMark: UInt8 = 0
-    private static let gitMark: UInt8 = 1
-
-    /// Adds the watches that ``plan(_:directories:git:adding:reserved:)`` wanted. Blocks as long as the file system
-    /// does, so only the worker calls it.
+    /// Adds the watches that ``plan(_:_:adding:reserved:)`` wanted, encoded. Blocks as long as the file system does, so
+    /// only the worker calls it.
     static func add(_ wanted: [GitPath], _ root: String, inotify: CInt) -> [Int32] {
-        wanted.map { path in
-            let place = Array(path.dropFirst())
-            return wa_inotify_watch(
-                inotify, path.first == treeMark ? place.below(root) : place.map { CChar(bitPattern: $0) } + [0])
+        wanted.map { encoded in
+            guard let target = WatchTarget(encoded: encoded) else { return -EINVAL }
+            return wa_inotify_watch(inotify, target.cString(root))
         }
     }
 
     /// Takes note of what the worker added.
-    /// - Returns: the directories of the work tree that are new, and why the repository must be polled, if so.
-    mutating func added(
-        _ root: String, _ wanted: [GitPath], _ descriptors: [Int32]
-    ) -> (added: [GitPath], problem: String?) {
-        var added: [GitPath] = []
-        var problem: String?
+    mutating func added(_ root: String, _ wanted: [GitPath], _ descriptors: [Int32]) -> Added {
+        var result = Added()
         let before = watches.count
         defer { give(wanted.count - (watches.count - before)) }
-        for (path, descriptor) in zip(wanted, descriptors) {
+        for (encoded, descriptor) in zip(wanted, descriptors) {
             switch -descriptor {
             // The directory has gone, which is no problem.
             case ENOENT, ENOTDIR, ELOOP, EACCES: continue
-            case ENOSPC: problem = "fs.inotify.max_user_watches is used up"
-            case 1...: problem = "inotify: \(errnoText(-descriptor))"
+            case ENOSPC: result.problem = "fs.inotify.max_user_watches is used up"
+            case 1...: result.problem = "inotify: \(errnoText(-descriptor))"
+            case _ where removed.contains(descriptor) && watches[descriptor] == nil: result.isLost = true
             default:
-                // The kernel has one watch for a directory under all its names: a repository that shares one
-                // with another (a linked work tree's git directory) cannot tell whose it is.
-                if let known = watches[descriptor], known.root != root { continue }
-                let place = Array(path.dropFirst())
-                if path.first == Self.treeMark {
-                    watches[descriptor] = Watch(root: root, place: .tree(place))
-                    trees[root, default: [:]][place] = descriptor
-                    added.append(place)
-                } else {
-                    let name = String(decoding: place, as: UTF8.self)
-                    watches[descriptor] = Watch(root: root, place: .git(name))
-                    gits[root, default: [:]][name] = descriptor
+                guard let target = WatchTarget(encoded: encoded) else { continue }
+                let owner = Owner(root: root, target: target)
+                if watches[descriptor]?.contains(owner) != true { watches[descriptor, default: []].append(owner) }
+                places[root, default: [:]][target] = descriptor
+                switch target {
+                case .tree(let path), .inner(let path): result.directories.append(path)
+                case .git: result.hasGit = true
                 }
             }
         }
-        return (added, problem)
+        return result
     }
 
     /// Lets go of watches that the worker added for a repository that has been forgotten meanwhile.
     mutating func discard(_ descriptors: [Int32]) {
         for descriptor in descriptors where descriptor >= 0 && watches[descriptor] == nil {
             wa_inotify_unwatch(fd, descriptor)
+            removed.insert(descriptor)
         }
         give(descriptors.count)
     }
 
     mutating func unwatch(_ root: String) {
-        for descriptor in (trees[root] ?? [:]).values { remove(descriptor) }
-        for descriptor in (gits[root] ?? [:]).values { remove(descriptor) }
-        trees[root] = nil
-        gits[root] = nil
+        for (target, descriptor) in places[root] ?? [:] { remove(descriptor, Owner(root: root, target: target)) }
+        places[root] = nil
     }
 
     mutating func close() {
         if fd >= 0 { Glibc.close(fd) }
-        (fd, watches, trees, gits) = (-1, [:], [:], [:])
+        (fd, watches, places, removed) = (-1, [:], [:], [])
         give(taken)
     }
 
-    private mutating func remove(_ descriptor: CInt) {
+    private mutating func remove(_ descriptor: CInt, _ owner: Owner) {
+        places[owner.root]?[owner.target] = nil
+        watches[descriptor]?.removeAll { $0 == owner }
+        guard watches[descriptor]?.isEmpty == true else { return }
         wa_inotify_unwatch(fd, descriptor)
-        forget(descriptor)
+        removed.insert(descriptor)
+        watches[descriptor] = nil
+        give(1)
     }
 
+    /// The kernel has removed the watch.
     private mutating func forget(_ descriptor: CInt) {
-        guard let watch = watches.removeValue(forKey: descriptor) else { return }
+        guard let owners = watches.removeValue(forKey: descriptor) else { return }
         give(1)
-        switch watch.place {
-        case .tree(let path): trees[watch.root]?[path] = nil
-        case .git(let path): gits[watch.root]?[path] = nil
+        for owner in owners where places[owner.root]?[owner.target] == descriptor {
+            places[owner.root]?[owner.target] = nil
         }
     }
 
@@ -193,56 +193,70 @@ struct FileWatches {
 
     private mutating func take(_ event: wa_file_event, _ changes: inout [String: Changes], _ expecting: Bool) {
         if event.overflow {
-            for root in trees.keys {
+            for root in places.keys {
                 changes[root, default: Changes()].everything = true
                 changes[root, default: Changes()].listAll = true
             }
             return
         }
-        guard let watch = watches[event.watch] else {
+        guard let owners = watches[event.watch] else {
             if !expecting, !event.gone { wa_inotify_unwatch(fd, event.watch) }
             return
         }
-        var change = changes[watch.root] ?? Changes()
-        defer { changes[watch.root] = change }
         if event.gone { forget(event.watch) }
         let name =
             event.name.map { UnsafeRawBufferPointer(start: $0, count: event.name_length) }.map { Array($0) } ?? []
-        switch watch.place {
-        case .tree(let directory):
-            if event.gone || event.itself || name.isEmpty {
+        for owner in owners {
+            changes[owner.root, default: Changes()].note(event, name: name, in: owner.target)
+        }
+    }
+}
+
+extension FileWatches.Changes {
+    /// What one event says.
+    /// - Parameter name: of the entry of the watched directory; empty when the event is about that itself.
+    fileprivate mutating func note(_ event: wa_file_event, name: [UInt8], in target: WatchTarget) {
+        let isItself = event.gone || event.itself || name.isEmpty
+        let isDotGit = !isItself && name.elementsEqual(".git".utf8)
+        // Of a directory it says nothing that what is in it changed its attributes.
+        let isNews = event.entries || !event.directory
+        switch target {
+        case .tree(let directory), .inner(let directory):
+            if isItself {
                 if directory.isEmpty, event.gone || event.itself {
-                    change.everything = true
-                    change.listAll = true
+                    everything = true
+                    listAll = true
                 } else if event.itself {
                     // The one above names it, too; a moved one must not be followed.
-                    change.listAll = true
-                    change.paths.insert(directory)
-                }
-                return
-            }
-            if directory.isEmpty, name == Array(".git".utf8) {
-                if event.entries {
-                    change.everything = true
-                    change.listAll = true
+                    listAll = true
+                    paths.insert(directory)
                 }
                 return
             }
             let path = directory.isEmpty ? name : directory + [UInt8(ascii: "/")] + name
-            // An entry came or went in a directory: its own modification says nothing more.
-            if event.directory, !event.entries { return }
-            change.paths.insert(path)
-            if event.directory { change.directories.insert(path) }
-        case .git(let directory):
-            if event.gone || event.itself {
-                change.listAll = true
-                change.everything = true
+            if isDotGit {
+                guard isNews else { return }
+                // The repository itself, or one inside it, came, went or moved.
+                if directory.isEmpty { everything = true } else { paths.insert(path) }
+                listAll = true
                 return
             }
-            guard GitDirectories.matters(String(decoding: name, as: UTF8.self)) else { return }
-            change.everything = true
-            if event.directory, event.entries { change.listAll = true }
-            if directory.hasSuffix("/info") { change.listAll = true }
+            if case .inner = target { return }
+            paths.insert(path)
+            // One whose attributes changed may be readable only now.
+            if event.directory { directories.insert(path) }
+        case .git(let directory):
+            if event.gone || event.itself {
+                listAll = true
+                everything = true
+                return
+            }
+            let name = String(decoding: name, as: UTF8.self)
+            guard GitDirectories.matters(name) else { return }
+            everything = true
+            if event.directory && event.entries || GitDirectories.decidesDirectories(name, in: directory) {
+                listAll = true
+            }
         }
     }
 }

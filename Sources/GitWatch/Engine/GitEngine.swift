@@ -33,7 +33,7 @@ final class GitEngine {
         self.owner = owner
         core = WatchCore(
             idleTime: owner.configuration.idleTime, times: owner.configuration.answerTimes,
-            firstMessageTime: owner.configuration.firstMessageTime)
+            firstMessageTime: owner.configuration.firstMessageTime, pollInterval: owner.configuration.pollInterval)
         watches = FileWatches(budget: owner.configuration.watchBudget)
     }
 
@@ -88,11 +88,10 @@ final class GitEngine {
                 switch action {
                 case .send(let request): send(request)
                 case .stopWorker: dismiss()
-                case .watch(let root, let directories, let git, let adding):
-                    let plan = watches.plan(
-                        root, directories: directories, git: git, adding: adding, reserved: core.watchesUnderWay)
+                case .watch(let root, let targets, let adding):
+                    let plan = watches.plan(root, targets, adding: adding, reserved: core.watchesUnderWay)
                     if plan.problem != nil || plan.wanted.isEmpty {
-                        core.watched(root, added: [], problem: plan.problem, now: now)
+                        core.watched(root, FileWatches.Added(problem: plan.problem), now: now)
                     } else {
                         core.addWatches(root, plan.wanted, now: now)
                     }
@@ -101,8 +100,7 @@ final class GitEngine {
                         watches.discard(descriptors)
                         break
                     }
-                    let done = watches.added(root, wanted, descriptors)
-                    core.watched(root, added: done.added, problem: done.problem, now: now)
+                    core.watched(root, watches.added(root, wanted, descriptors), now: now)
                 case .unwatch(let root): watches.unwatch(root)
                 case .offer(let session, let entries): session.offer(entries)
                 case .fail(let session, let message): session.fail(message)

@@ -18,6 +18,7 @@ public final class GitWatcher: PathStore, Service {
         public var idleTime: Duration
         var answerTimes = AnswerTimes()
         var firstMessageTime = GitWatchLimits.firstMessageTime
+        var pollInterval = RepositoryMonitor.pollInterval
         /// Seconds since 1970.
         public var wallSeconds: @Sendable () -> Int64
 

@@ -25,6 +25,7 @@ struct RepositoryMonitor: Equatable {
     private var paths: Set<GitPath> = []
     private var due: Duration?
     private var lastStart: Duration?
+    private let pollInterval: Duration
     private var nextPoll: Duration
     private var current: Scan?
     private var retry: (at: Duration, scan: Scan)?
@@ -35,8 +36,9 @@ struct RepositoryMonitor: Equatable {
     static func == (a: Self, b: Self) -> Bool { a.due == b.due && a.current == b.current && a.nextPoll == b.nextPoll }
 
     /// A repository that appeared now.
-    init(now: Duration) {
-        nextPoll = now + Self.pollInterval
+    init(now: Duration, pollInterval: Duration = Self.pollInterval) {
+        self.pollInterval = pollInterval
+        nextPoll = now + pollInterval
         trigger(.now, now: now)
     }
 
@@ -77,7 +79,7 @@ struct RepositoryMonitor: Equatable {
         let scan = Scan(full: full, paths: paths.sorted { $0.lexicographicallyPrecedes($1) })
         (full, paths, self.due) = (false, [], nil)
         lastStart = now
-        nextPoll = now + Self.pollInterval
+        nextPoll = now + pollInterval
         hasRetried = false
         current = scan
         return scan

@@ -1,13 +1,10 @@
 /// What becomes of the worker's answers, of its silence and of its end.
 extension WatchCore {
-    /// What became of the watches.
-    /// - Parameters:
-    ///   - added: some are new, so that what happened before them was not seen.
-    ///   - problem: why the repository can only be polled.
-    mutating func watched(_ root: String, added: [GitPath], problem: String?, now: Duration) {
+    /// What became of the watches. What is new was not seen before, and neither was what happened in it.
+    mutating func watched(_ root: String, _ added: FileWatches.Added, now: Duration) {
         guard repositories[root] != nil else { return }
         repositories[root]?.isListing = false
-        if let problem {
+        if let problem = added.problem {
             if repositories[root]?.watch != .polling(problem) {
                 actions.append(.log("polled every 30 s: \(problem)", root: root))
             }
@@ -15,14 +12,27 @@ extension WatchCore {
             actions.append(.unwatch(root: root))
             return
         }
+        repositories[root]?.failedListings = 0
         let first = repositories[root]?.watch != .active
         repositories[root]?.watch = .active
-        if first {
+        if added.isLost { repositories[root]?.listAll = true }
+        repositories[root]?.newDirectories.formUnion(first ? [] : added.directories)
+        if first || added.hasGit || added.isLost {
             repositories[root]?.monitor.trigger(.everything, now: now)
-        } else if !added.isEmpty {
-            repositories[root]?.newDirectories.formUnion(added)
-            repositories[root]?.monitor.trigger(.changed(added), now: now)
+        } else if !added.directories.isEmpty {
+            repositories[root]?.monitor.trigger(.changed(added.directories), now: now)
         }
+    }
+
+    /// The directories could not be listed or watched. What there is stays watched; the next scan asks again.
+    private mutating func listingFailed(_ root: String, now: Duration) {
+        guard let repository = repositories[root] else { return }
+        repositories[root]?.isListing = false
+        repositories[root]?.listAll = true
+        repositories[root]?.failedListings += 1
+        // What keeps failing is left to the poll.
+        guard repository.failedListings < GitWatchLimits.listingRetries else { return }
+        repositories[root]?.monitor.trigger(.everything, now: now)
     }
 
     mutating func workerStarted() { worker.started() }
@@ -32,17 +42,15 @@ extension WatchCore {
         let loss = worker.ended(crashed: crashed, orderly: orderly, now: now)
         if !orderly { crashCount += 1 }
         for root in loss.blamed { repositories[root]?.crashes += 1 }
-        reclaim(loss)
+        reclaim(loss, now: now)
     }
 
     /// What a worker owed at its end is asked of the next one.
-    private mutating func reclaim(_ loss: WorkerSupervisor.Loss) {
+    private mutating func reclaim(_ loss: WorkerSupervisor.Loss, now: Duration) {
         for lost in loss.owed {
             switch lost.kind {
             case .scan: repositories[lost.root]?.monitor.lost(at: loss.restart)
-            case .directories, .watch:
-                repositories[lost.root]?.isListing = false
-                repositories[lost.root]?.listAll = true
+            case .directories, .watch: listingFailed(lost.root, now: now)
             case .resolve: if resolutions[lost.root] == .asked { deferred.append(lost) }
             case .forget: break
             }
@@ -52,7 +60,7 @@ extension WatchCore {
     /// Ends the worker, from which nothing is wanted any more.
     mutating func stopWorker(now: Duration) {
         actions.append(.stopWorker)
-        reclaim(worker.ended(crashed: false, orderly: true, now: now))
+        reclaim(worker.ended(crashed: false, orderly: true, now: now), now: now)
     }
 
     /// What is overdue is asked again much later; a worker that is stuck with it is replaced for the others' sake.
@@ -130,22 +138,17 @@ extension WatchCore {
                 offer(root, entry)
             }
         case (.scan, let body): scanned(request.root, body, now: now)
-        case (.directories, .directories(let directories, let git, let complete)):
+        case (.directories, .directories(let targets, let complete)):
             guard repositories[request.root] != nil else { return }
             if complete {
-                actions.append(
-                    .watch(root: request.root, directories: directories, git: git, adding: !request.paths.isEmpty))
+                actions.append(.watch(root: request.root, targets, adding: !request.paths.isEmpty))
             } else {
-                watched(
-                    request.root, added: [],
-                    problem: "more than \(GitWatchLimits.watchesPerRepository) directories", now: now)
+                let problem = "more than \(GitWatchLimits.watchesPerRepository) directories"
+                watched(request.root, FileWatches.Added(problem: problem), now: now)
             }
         case (.watch, .watched(let descriptors)):
             actions.append(.added(root: request.root, wanted: request.paths, descriptors: descriptors))
-        case (.directories, _), (.watch, _):
-            // What there is stays watched until the next scan asks again.
-            repositories[request.root]?.isListing = false
-            repositories[request.root]?.listAll = true
+        case (.directories, _), (.watch, _): listingFailed(request.root, now: now)
         default: break
         }
     }
@@ -163,6 +166,8 @@ extension WatchCore {
             entry = fresh
             repositories[root]?.entry = fresh
             repositories[root]?.byCLI = byCLI
+            if repositories[root]?.layout != snapshot.layout { repositories[root]?.listAll = true }
+            repositories[root]?.layout = snapshot.layout
             repositories[root]?.saidErrors = []
         case .unchanged:
             entry = repositories[root]?.entry

@@ -6,8 +6,8 @@ struct WatchCore {
         /// To the worker, which is started when there is none.
         case send(WorkerRequest)
         case stopWorker
-        /// Watch these directories of the repository, and no others unless `adding`.
-        case watch(root: String, directories: [GitPath], git: [String], adding: Bool)
+        /// Watch these for the repository, and nothing else unless `adding`.
+        case watch(root: String, [WatchTarget], adding: Bool)
         case unwatch(root: String)
         /// The worker added watches.
         case added(root: String, wanted: [GitPath], descriptors: [Int32])
@@ -30,6 +30,10 @@ struct WatchCore {
         var newDirectories: Set<GitPath> = []
         var listAll = true
         var isListing = false
+        /// Listings in a row that failed.
+        var failedListings = 0
+        /// ``RepositorySnapshot/layout`` of the last scan.
+        var layout: UInt32?
         var crashes = 0
         var saidErrors: Set<String> = []
         var scans = 0
@@ -76,15 +80,18 @@ struct WatchCore {
     var crashCount = 0
     let times: AnswerTimes
     private let firstMessageTime: Duration
+    private let pollInterval: Duration
     private let idleTime: Duration
 
     init(
         idleTime: Duration = GitWatchLimits.idleTime, times: AnswerTimes = AnswerTimes(),
-        firstMessageTime: Duration = GitWatchLimits.firstMessageTime
+        firstMessageTime: Duration = GitWatchLimits.firstMessageTime,
+        pollInterval: Duration = RepositoryMonitor.pollInterval
     ) {
         self.idleTime = idleTime
         self.times = times
         self.firstMessageTime = firstMessageTime
+        self.pollInterval = pollInterval
         worker = WorkerSupervisor(times: times)
     }
 
@@ -221,7 +228,7 @@ struct WatchCore {
             }
             return
         }
-        repositories[root] = Repository(monitor: RepositoryMonitor(now: now))
+        repositories[root] = Repository(monitor: RepositoryMonitor(now: now, pollInterval: pollInterval))
     }
 
     private mutating func dropUnwatched(now: Duration) {
@@ -339,8 +346,8 @@ struct WatchCore {
     }
 
     /// Has the worker add watches.
-    mutating func addWatches(_ root: String, _ wanted: [GitPath], now: Duration) {
-        request(WorkerRequest(id: 0, kind: .watch, root: root, paths: wanted), now: now)
+    mutating func addWatches(_ root: String, _ wanted: [WatchTarget], now: Duration) {
+        request(WorkerRequest(id: 0, kind: .watch, root: root, paths: wanted.map(\.encoded)), now: now)
     }
 
     /// Watches that the worker is adding.

@@ -1,7 +1,7 @@
 import Glibc
 
-/// Reads the output of `git diff` as it comes, file by file, and applies the limits on the way: a file
-/// over its limit is counted and forgotten, and so is everything once the whole is over.
+/// Reads the output of `git diff` as it comes, file by file, and applies the limits on the way: what is not shown is
+/// counted and forgotten.
 final class CLIDiff {
     private struct Section {
         var head: [UInt8] = []
@@ -11,13 +11,14 @@ final class CLIDiff {
         var id = ""
         var path: GitPath = []
         var lines = 0
-        init() { body = DiffText.BoundedBytes(limit: GitWatchLimits.fileDiffBytes) }
+        init() { body = DiffText.BoundedBytes(limit: GitWatchLimits.totalDiffBytes) }
     }
 
     private let root: String
-    private var pieces: [[UInt8]?] = []
+    /// By their place in the output.
+    private var pieces = DiffPieces<Int>()
+    private var count = 0
     private var heads: [Int: [UInt8]] = [:]
-    private(set) var total = 0
     /// Entries of binary files whose size is not known yet, with the id of the object to ask for.
     private(set) var unmeasured: [(Int, String)] = []
     private var line: [UInt8] = []
@@ -26,12 +27,19 @@ final class CLIDiff {
 
     init(root: String) { self.root = root }
 
-    func text() -> [UInt8] { pieces.reduce(into: []) { $0 += $1 ?? [] } }
+    /// Everything so far, and what `more` adds when it is shown.
+    func text(more: [UInt8]) -> [UInt8] {
+        switch pieces.text() {
+        case .whole(let text): return text + more
+        case .tooLong(let size): return DiffText.totalTooLong(size)
+        // A replacement made room by a few bytes.
+        case .incomplete: return DiffText.totalTooLong(GitWatchLimits.totalDiffBytes + 1)
+        }
+    }
 
     func replace(_ position: Int, with body: [UInt8]) {
-        guard pieces.indices.contains(position), let head = heads[position] else { return }
-        total += head.count + body.count - (pieces[position]?.count ?? 0)
-        pieces[position] = head + body
+        guard let head = heads[position] else { return }
+        pieces.insert(FileDiff(head + body), at: position)
     }
 
     /// A piece of output; lines may be cut anywhere.
@@ -51,8 +59,8 @@ final class CLIDiff {
         finishSection()
     }
 
-    /// A longer line belongs to a file that is over its limit anyway.
-    private static let longestLine = GitWatchLimits.fileDiffBytes + 1024
+    /// A longer line belongs to a file whose diff is not shown anyway.
+    private static let longestLine = GitWatchLimits.totalDiffBytes + 1024
 
     private func take(_ bytes: Slice<UnsafeRawBufferPointer>) {
         let room = Self.longestLine - line.count
@@ -96,23 +104,19 @@ final class CLIDiff {
         section = nil
         // Only touched: git would have noticed with diff.autoRefreshIndex.
         if done.lines == 1, done.head.starts(with: "diff --git ".utf8) { return }
-        var head = done.head
-        var body = done.body.bytes
-        if done.isBinary {
-            let extended = Self.extendedHeaders(head)
-            if let size = size(done.path) {
-                if size > GitWatchLimits.fileBytes { (head, body) = (extended, DiffText.tooLarge(size)) }
-            } else if !done.id.isEmpty, done.id.contains(where: { $0 != "0" }) {
-                unmeasured.append((pieces.count, done.id))
-                heads[pieces.count] = extended
-            }
-        } else if head.count + done.body.count > GitWatchLimits.fileDiffBytes {
-            let size = head.count + done.body.count
-            head = Self.extendedHeaders(head)
-            body = DiffText.tooLong(size)
+        defer { count += 1 }
+        guard done.isBinary else {
+            let (head, names) = Self.parts(done.head)
+            return pieces.insert(FileDiff(head: head, names: names, hunks: done.body), at: count)
         }
-        total += head.count + body.count
-        if total > GitWatchLimits.totalDiffBytes { pieces.append(nil) } else { pieces.append(head + body) }
+        let (head, _) = Self.parts(done.head)
+        if let size = size(done.path), size > GitWatchLimits.fileBytes {
+            return pieces.insert(FileDiff(head + DiffText.tooLarge(size)), at: count)
+        } else if size(done.path) == nil, done.id.contains(where: { $0 != "0" }) {
+            unmeasured.append((count, done.id))
+            heads[count] = head
+        }
+        pieces.insert(FileDiff(done.head + done.body.bytes), at: count)
     }
 
     private func size(_ path: GitPath) -> Int? {
@@ -121,16 +125,17 @@ final class CLIDiff {
         return Int(info.st_size)
     }
 
-    /// The lines up to `--- ` or `Binary files `.
-    private static func extendedHeaders(_ head: [UInt8]) -> [UInt8] {
-        var out: [UInt8] = []
-        for line in head.split(separator: 10) {
+    /// The lines up to `--- ` or `Binary files `, and those from there on.
+    private static func parts(_ head: [UInt8]) -> (extended: [UInt8], names: [UInt8]) {
+        var start = head.startIndex
+        while start < head.endIndex {
+            let line = head[start...]
             if line.starts(with: "--- ".utf8) || line.starts(with: "+++ ".utf8) || line.starts(with: "Binary ".utf8) {
                 break
             }
-            out += Array(line) + [10]
+            start = line.firstIndex(of: 10).map { $0 + 1 } ?? head.endIndex
         }
-        return out
+        return (Array(head[..<start]), Array(head[start...]))
     }
 
     /// The name in a `diff --git` line, where both names are the same but for a prefix.

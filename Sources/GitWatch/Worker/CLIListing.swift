@@ -47,15 +47,47 @@ enum CLIListing {
 
     /// Untracked files at or below the paths, all of them when there are none.
     static func untracked(_ command: GitCommand, _ root: String, _ paths: [GitPath]) throws -> [GitPath] {
-        var arguments = untracked
-        // Names that are no UTF-8 cannot be arguments here, and too many do not fit.
-        let names = paths.compactMap { String(validating: $0, as: UTF8.self) }
-        if names.count == paths.count, !paths.isEmpty, paths.reduce(0, { $0 + $1.count + 1 }) < 64 << 10 {
-            arguments += ["--"] + names
-        }
-        let listed = try command.collect(arguments, in: root)
+        let listed = try command.collect(untracked + pathspecs(paths), in: root)
         guard listed.ended.status == 0 else { throw failure(listed.ended) }
         return Self.names(listed.output)
+    }
+
+    /// The arguments that limit a listing to the paths, if they can be given.
+    private static func pathspecs(_ paths: [GitPath]) -> [String] {
+        // Names that are no UTF-8 cannot be arguments here, and too many do not fit.
+        let names = paths.compactMap { String(validating: $0, as: UTF8.self) }
+        guard names.count == paths.count, !paths.isEmpty, paths.reduce(0, { $0 + $1.count + 1 }) < 64 << 10 else {
+            return []
+        }
+        return ["--"] + names
+    }
+
+    /// Directories at or below the given ones (all when there are none) whose untracked files git ignores, whether or
+    /// not they hold tracked ones. What lies in them is left out.
+    static func ignoredDirectories(_ command: GitCommand, _ root: String, below tops: [GitPath]) throws -> Set<GitPath>
+    {
+        let listed = try command.collect(
+            ["ls-files", "-o", "-i", "-z", "--directory", "--exclude-standard"] + pathspecs(tops), in: root)
+        guard listed.ended.status == 0 else { throw failure(listed.ended) }
+        // Also lists directories of which only all that is in them now is ignored.
+        let candidates =
+            tops
+            + listed.output.split(separator: 0).filter { $0.last == UInt8(ascii: "/") }.map { Array($0.dropLast()) }
+        if candidates.isEmpty { return [] }
+        // It refuses literal pathspecs. A name that begins with a colon is none after this, and one that is a pattern
+        // would be taken for tracked where it matches a file in the index.
+        let prefix = Array("./".utf8)
+        let input = candidates.reduce(into: []) { $0 += prefix + $1 + [0] }
+        var output: [UInt8] = []
+        let checked = try command.run(
+            [
+                GitCommand.collecting(
+                    ["check-ignore", "-z", "--stdin", "--no-index"], extra: ["GIT_LITERAL_PATHSPECS": "0"], input: input
+                ) { output = $0 }
+            ], in: root)
+        // 1: none is.
+        if let ended = checked.first, ![0, 1].contains(ended.status) { throw failure(ended) }
+        return Set(output.split(separator: 0).map { Array($0.dropFirst(prefix.count)) })
     }
 
     /// Names that end in NUL, without repositories inside.

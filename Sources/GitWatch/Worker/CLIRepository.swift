@@ -69,24 +69,56 @@ struct CLIRepository {
             try untracked(Array(names.prefix(GitWatchLimits.untrackedFiles)), safe, facts, collector)
         }
         try measure(collector)
-        var text =
-            collector.total > GitWatchLimits.totalDiffBytes ? DiffText.totalTooLong(collector.total) : collector.text()
-        if names.count > GitWatchLimits.untrackedFiles, collector.total <= GitWatchLimits.totalDiffBytes {
-            text += DiffText.leftOut(names.count - GitWatchLimits.untrackedFiles)
-        }
+        let leftOut = names.count - GitWatchLimits.untrackedFiles
+        let text = collector.text(more: leftOut > 0 ? DiffText.leftOut(leftOut) : [])
         if branch.hasPrefix("refs/heads/") { branch = String(branch.dropFirst(11)) }
         return RepositorySnapshot(
-            branch: branch, origin: Discovery.withoutCredentials(facts.origin), diff: text)
+            branch: branch, origin: Discovery.withoutCredentials(facts.origin), diff: text, layout: links.digest(tree))
     }
 
-    /// Directories to watch.
-    func directories(below tops: [GitPath], limit: Int) throws -> [GitPath] {
-        let listed = try command.collect(
-            ["ls-files", "-o", "-i", "-z", "--directory", "--exclude-standard"], in: tree.root)
-        if listed.ended.status != 0 { throw CLIListing.failure(listed.ended) }
-        let ignored = Set(
-            listed.output.split(separator: 0).compactMap { $0.last == UInt8(ascii: "/") ? Array($0.dropLast()) : nil })
-        return try WorkTreeWalk.directories(tree.root, below: tops, limit: limit) { ignored.contains($0) }
+    /// What to watch, at and below the given directories (all when empty), in the submodules too.
+    func targets(below tops: [GitPath], limit: Int) throws -> [WatchTarget] {
+        var asked = 0
+        return try targets(below: tops, limit: limit, prefix: [], asked: &asked)
+    }
+
+    private func targets(
+        below requested: [GitPath], limit: Int, prefix: GitPath, asked: inout Int
+    ) throws -> [WatchTarget] {
+        let links = GitLinks()
+        let listed = try command.run([links.run], in: tree.root)
+        if let ended = listed.first, ended.status != 0 { throw CLIListing.failure(ended) }
+        let layout = links.layout
+        var tops = WatchListing.existing(requested, tree.root)
+        if tops.isEmpty, !requested.isEmpty { return [] }
+        // What lies in a submodule is for that to say.
+        if tops.contains(where: { top in layout.links.contains { $0.isAtOrBelow(top) || top.isAtOrBelow($0) } }) {
+            tops = []
+        }
+        let ignored = try CLIListing.ignoredDirectories(command, tree.root, below: tops)
+        var found = try WatchListing(tree: tree, prefix: prefix).targets(below: tops, layout, limit: limit) {
+            ignored.contains($0)
+        }
+        found += GitDirectories.of(tree).map(WatchTarget.git)
+        guard tops.isEmpty else { return found }
+        for link in layout.links.sorted(by: { $0.lexicographicallyPrecedes($1) }) where found.count <= limit {
+            guard let name = String(validating: link, as: UTF8.self),
+                let inside = Discovery.workTree(at: "\(tree.root)/\(name)")
+            else { continue }
+            asked += 1
+            let path = prefix.isEmpty ? link : prefix + [UInt8(ascii: "/")] + link
+            var all: [WatchTarget]?
+            if asked <= GitWatchLimits.submodules {
+                do {
+                    all = try CLIRepository(command: command, tree: inside).targets(
+                        below: [], limit: limit, prefix: path, asked: &asked)
+                } catch let error as ScanError where [.refused, .failed].contains(error.code) {
+                    // One that git refuses is compared by its commit alone.
+                }
+            }
+            found += all ?? [.inner(path)] + GitDirectories.of(inside).map(WatchTarget.git)
+        }
+        return found
     }
 
     /// Untracked files as the CLI shows them. They are put into an index of our own, in a directory of

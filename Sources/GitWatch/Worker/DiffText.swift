@@ -37,16 +37,15 @@ struct DiffText {
 
     private static let nullID = "0000000000000000000000000000000000000000"
 
-    /// The whole text, or nothing when the sides are equal.
-    static func file(
-        _ path: GitPath, old: Side?, new: Side?, kind: Kind, limit: Int = GitWatchLimits.fileDiffBytes, differ: Differ
-    ) throws -> [UInt8] {
+    /// The diff of one file; nil when the sides are equal.
+    static func file(_ path: GitPath, old: Side?, new: Side?, kind: Kind, differ: Differ) throws -> FileDiff? {
         if let old, let new, old.mode & 0o170000 != new.mode & 0o170000 {
-            return try file(path, old: old, new: nil, kind: kind, limit: limit, differ: differ)
-                + file(path, old: nil, new: new, kind: kind, limit: limit, differ: differ)
+            let deleted = try file(path, old: old, new: nil, kind: kind, differ: differ)
+            let created = try file(path, old: nil, new: new, kind: kind, differ: differ)
+            return (deleted ?? FileDiff([])) + (created ?? FileDiff([]))
         }
         let same = old?.id != nil && old?.id == new?.id
-        if same, old?.mode == new?.mode { return [] }
+        if same, old?.mode == new?.mode { return nil }
         var head: [UInt8] = []
         func line(_ text: String) { head += Array(text.utf8) + [10] }
         head += Array("diff --git ".utf8) + gitQuoted("a/", path) + [32] + gitQuoted("b/", path) + [10]
@@ -58,7 +57,7 @@ struct DiffText {
             line("new mode \(octal(new.mode))")
         default: break
         }
-        if same { return head }
+        if same { return FileDiff(head) }
         if let from = old == nil ? nullID : old?.id, let to = new == nil ? nullID : new?.id {
             let mode = old?.mode == new?.mode ? new.map { " \(octal($0.mode))" } ?? "" : ""
             line("index \(from)..\(to)\(mode)")
@@ -67,30 +66,27 @@ struct DiffText {
         let newBytes: [UInt8]
         switch (old?.content ?? .bytes([]), new?.content ?? .bytes([])) {
         case (.bytes(let old), .bytes(let new)): (oldBytes, newBytes) = (old, new)
-        case (.tooLarge(let size), .bytes): return head + tooLarge(size)
-        case (_, .tooLarge(let size)): return head + tooLarge(size)
+        case (.tooLarge(let size), .bytes): return FileDiff(head + tooLarge(size))
+        case (_, .tooLarge(let size)): return FileDiff(head + tooLarge(size))
         }
         let oldName = old == nil ? Array("/dev/null".utf8) : gitQuoted("a/", path)
         let newName = new == nil ? Array("/dev/null".utf8) : gitQuoted("b/", path)
         if kind == .binary || (kind == .automatic && (looksBinary(oldBytes) || looksBinary(newBytes))) {
-            return head + Array("Binary files ".utf8) + oldName + Array(" and ".utf8) + newName
-                + Array(" differ\n".utf8)
+            return FileDiff(
+                head + Array("Binary files ".utf8) + oldName + Array(" and ".utf8) + newName
+                    + Array(" differ\n".utf8))
         }
-        var body = BoundedBytes(limit: limit)
+        var body = BoundedBytes(limit: GitWatchLimits.totalDiffBytes)
         if oldBytes.isEmpty || newBytes.isEmpty {
             appendWhole(oldBytes.isEmpty ? newBytes : oldBytes, added: oldBytes.isEmpty, &body)
         } else {
             try differ(oldBytes, newBytes, &body)
         }
-        if body.count == 0 { return head }
+        if body.count == 0 { return FileDiff(head) }
         func named(_ marker: String, _ name: [UInt8]) -> [UInt8] {
             Array(marker.utf8) + name + (name.contains(32) ? [9, 10] : [10])
         }
-        let names = named("--- ", oldName) + named("+++ ", newName)
-        if body.count + head.count + names.count > limit {
-            return head + tooLong(body.count + head.count + names.count)
-        }
-        return head + names + body.bytes
+        return FileDiff(head: head, names: named("--- ", oldName) + named("+++ ", newName), hunks: body)
     }
 
     static func tooLarge(_ bytes: Int) -> [UInt8] {

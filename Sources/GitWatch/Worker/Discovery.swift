@@ -130,6 +130,13 @@ enum Discovery {
         return name.hasPrefix("refs/heads/") ? String(name.dropFirst(11)) : name
     }
 
+    /// The ref that a file of git's, such as HEAD, names; nil when it names none below refs/.
+    static func symbolicRef(_ file: String) -> String? {
+        guard let text = smallFile(file), text.hasPrefix("ref:") else { return nil }
+        let name = trimmed(text.dropFirst(4))
+        return name.hasPrefix("refs/") && !name.contains("..") ? name : nil
+    }
+
     /// Whether HEAD surely names a commit; packed and other refs are not looked for.
     static func isBorn(_ tree: WorkTree) -> Bool {
         guard let branch = try? branch(tree) else { return false }

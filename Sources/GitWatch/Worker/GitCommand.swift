@@ -34,6 +34,8 @@ struct GitCommand {
     struct Run {
         var arguments: [String]
         var extra: [String: String] = [:]
+        /// What it reads from stdin.
+        var input: [UInt8] = []
         /// Gets stdout piece by piece.
         var output: (UnsafeRawBufferPointer) throws -> Void
     }
@@ -102,11 +104,11 @@ struct GitCommand {
 
     /// A run that collects its output, up to ``GitWatchLimits/listingBytes``, for `store`.
     static func collecting(
-        _ arguments: [String], extra: [String: String] = [:],
+        _ arguments: [String], extra: [String: String] = [:], input: [UInt8] = [],
         store: @escaping ([UInt8]) -> Void
     ) -> Run {
         var bytes: [UInt8] = []
-        return Run(arguments: arguments, extra: extra) { piece in
+        return Run(arguments: arguments, extra: extra, input: input) { piece in
             bytes.append(contentsOf: piece)
             guard bytes.count <= GitWatchLimits.listingBytes else {
                 throw ScanError(.failed, "git listed more than \(GitWatchLimits.listingBytes >> 20) MiB of names")
@@ -162,7 +164,7 @@ struct GitCommand {
         }
         defer { close(err.write) }
         _ = wa_set_pipe_size(out.write, 256 << 10)
-        let input = wa_open("/dev/null", O_RDONLY, 0)
+        let input = try run.input.isEmpty ? wa_open("/dev/null", O_RDONLY, 0) : Self.file(run.input)
         defer { if input >= 0 { close(input) } }
         var result = wa_spawn_result()
         var all = environment.merging(run.extra) { _, new in new }
@@ -196,6 +198,23 @@ struct GitCommand {
             throw ScanError(.failed, "cannot start \(path): \(errnoText(result.error))")
         }
         return Child(pid: result.pid, out: out.read, err: err.read)
+    }
+
+    /// The bytes as a file in memory, to be read from its beginning.
+    private static func file(_ bytes: [UInt8]) throws -> CInt {
+        let descriptor = wa_memfd("git-input")
+        guard descriptor >= 0 else { throw ScanError(.failed, "no memory file for git: \(errnoText(-descriptor))") }
+        var rest = bytes[...]
+        while !rest.isEmpty {
+            let count = rest.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+            guard count > 0 else {
+                close(descriptor)
+                throw ScanError(.failed, "cannot write a memory file for git")
+            }
+            rest = rest.dropFirst(count)
+        }
+        lseek(descriptor, 0, SEEK_SET)
+        return descriptor
     }
 
     fileprivate static func discard(_ child: Child) {

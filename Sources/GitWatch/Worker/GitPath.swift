@@ -7,6 +7,12 @@ extension GitPath {
         indices.filter { self[$0] == UInt8(ascii: "/") }.map { Array(self[..<$0]) }
     }
 
+    func isAtOrBelow(_ directory: GitPath) -> Bool {
+        directory.isEmpty
+            || starts(with: directory)
+                && (count == directory.count || self[directory.count] == UInt8(ascii: "/"))
+    }
+
     /// The last part.
     var name: ArraySlice<UInt8> {
         guard let slash = lastIndex(of: UInt8(ascii: "/")) else { return self[...] }

@@ -69,35 +69,3 @@ final class WorkerOutput: Sendable {
         return true
     }
 }
-
-/// The directories of git whose files tell that HEAD, index, rules or settings changed.
-enum GitDirectories {
-    private static let maximum = 64
-
-    static func of(_ tree: WorkTree) -> [String] {
-        var found = [tree.gitDirectory]
-        if tree.commonDirectory != tree.gitDirectory { found.append(tree.commonDirectory) }
-        var waiting = ["\(tree.commonDirectory)/info", "\(tree.commonDirectory)/refs"]
-        if tree.commonDirectory != tree.gitDirectory { waiting.append("\(tree.gitDirectory)/info") }
-        waiting.append("\(tree.commonDirectory)/reftable")
-        while !waiting.isEmpty, found.count < maximum {
-            let directory = waiting.removeFirst()
-            guard Discovery.isDirectory(directory) else { continue }
-            found.append(directory)
-            guard directory.hasPrefix("\(tree.commonDirectory)/refs") else { continue }
-            for name in directoryEntries(directory) where name != "remotes" && name != "tags" {
-                waiting.append("\(directory)/\(name)")
-            }
-        }
-        return found
-    }
-
-    /// Whether a change of this name says anything: locks and messages come and go.
-    static func matters(_ name: String) -> Bool {
-        !name.hasSuffix(".lock")
-            && ![
-                "COMMIT_EDITMSG", "FETCH_HEAD", "ORIG_HEAD", "MERGE_MSG", "objects", "logs", "gc.pid", "hooks",
-                "description", "branches", "worktrees", "modules", "fsmonitor--daemon.ipc", "REBASE_HEAD",
-            ].contains(name)
-    }
-}

@@ -174,7 +174,15 @@ final class LibgitHandle {
 
     // MARK: Looking things up
 
-    var indexCount: Int { api.git_index_entrycount(index) }
+    /// Where the index has files.
+    func layout() -> IndexLayout {
+        var layout = IndexLayout()
+        for position in 0..<api.git_index_entrycount(index) {
+            guard let path = api.git_index_get_byindex(index, position)?.pointee.path else { continue }
+            layout.add(UnsafeRawBufferPointer(start: path, count: strlen(path)), isLink: false)
+        }
+        return layout
+    }
 
     struct Entry: Equatable {
         var mode: UInt32

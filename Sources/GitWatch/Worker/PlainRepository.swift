@@ -4,21 +4,24 @@ import Glibc
 /// A repository that libgit2 reads right, with the text of each changed file, so that an edit costs its
 /// own file only. Used on one thread.
 final class PlainRepository {
-    /// What one file adds to the diff.
-    private struct Piece {
-        var size: Int
-        /// nil when the whole is too long anyway.
-        var text: [UInt8]?
+    /// Of a file's diff; tracked files come first.
+    private struct Key: Hashable, Comparable {
+        var isUntracked: Bool
+        var path: GitPath
+
+        static func < (a: Self, b: Self) -> Bool {
+            a.isUntracked == b.isUntracked ? a.path.lexicographicallyPrecedes(b.path) : b.isUntracked
+        }
     }
 
     let tree: WorkTree
     private let git: LibgitHandle
     private let command: GitCommand
-    private var tracked: [GitPath: Piece] = [:]
-    private var untracked: [GitPath: Piece] = [:]
+    private let layout: IndexLayout
+    private let layoutDigest: UInt32
+    private var pieces = DiffPieces<Key>()
+    private var untrackedCount = 0
     private var untrackedLeftOut = 0
-    private var retained = 0
-    private var missingText = false
     /// Directories known to be real ones, and symbolic links, in this scan.
     private var looked: [GitPath: Bool] = [:]
 
@@ -31,6 +34,8 @@ final class PlainRepository {
         let isBorn = count > Self.listedByCLI && Discovery.isBorn(tree)
         let pending = command.path == nil ? nil : try CLIListing.Pending(command, tree.root, tracked: isBorn)
         git = try LibgitHandle(library, tree)
+        layout = git.layout()
+        layoutDigest = layout.digest(GitDirectories.refs(tree))
         try scanAll(pending)
     }
 
@@ -65,7 +70,7 @@ final class PlainRepository {
     /// - Returns: false when only a scan of everything can find out.
     func update(_ paths: [GitPath]) throws -> Bool {
         looked = [:]
-        if untrackedLeftOut > 0 || untracked.count + paths.count >= GitWatchLimits.untrackedFiles { return false }
+        if untrackedLeftOut > 0 || untrackedCount + paths.count >= GitWatchLimits.untrackedFiles { return false }
         var trees: [GitPath] = []
         for path in paths {
             let name = path.name
@@ -82,7 +87,7 @@ final class PlainRepository {
             if kind == S_IFREG || kind == S_IFLNK, git.inIndex(path) != nil {
                 forget(path)
                 try evaluate(path)
-            } else if kind == S_IFREG || kind == S_IFLNK, untracked[path] != nil, tracked[path] == nil {
+            } else if kind == S_IFREG || kind == S_IFLNK, isUntracked(path) {
                 forget(path)
                 try evaluateUntracked(path)
             } else {
@@ -96,62 +101,53 @@ final class PlainRepository {
             if command.path != nil { listing.untracked = Set(try CLIListing.untracked(command, tree.root, trees)) }
             for path in listing.tracked.union(trees) { try evaluate(path) }
             for path in listing.untracked { try evaluateUntracked(path) }
-            if untracked.count > GitWatchLimits.untrackedFiles { return false }
+            if untrackedCount > GitWatchLimits.untrackedFiles { return false }
         }
-        return !(missingText && total <= GitWatchLimits.totalDiffBytes)
+        return !pieces.isIncomplete
     }
 
-    private var total: Int {
-        tracked.values.reduce(0) { $0 + $1.size } + untracked.values.reduce(0) { $0 + $1.size }
+    /// Whether the path is known as an untracked file and as nothing else.
+    private func isUntracked(_ path: GitPath) -> Bool {
+        pieces.contains(Key(isUntracked: true, path: path)) && !pieces.contains(Key(isUntracked: false, path: path))
     }
 
     func snapshot() throws -> RepositorySnapshot {
-        var diff: [UInt8] = []
-        let total = total
-        if total > GitWatchLimits.totalDiffBytes {
-            diff = DiffText.totalTooLong(total)
-        } else {
-            diff.reserveCapacity(total)
-            for pieces in [tracked, untracked] {
-                for (_, piece) in pieces.sorted(by: { $0.key.lexicographicallyPrecedes($1.key) }) {
-                    diff += piece.text ?? []
-                }
-            }
-            if untrackedLeftOut > 0 { diff += DiffText.leftOut(untrackedLeftOut) }
+        let diff: [UInt8]
+        switch pieces.text() {
+        case .whole(let text): diff = text + (untrackedLeftOut > 0 ? DiffText.leftOut(untrackedLeftOut) : [])
+        case .tooLong(let size): diff = DiffText.totalTooLong(size)
+        case .incomplete: throw ScanError(.transient, "the diff of \(tree.root) has to be made again")
         }
         return RepositorySnapshot(
-            branch: try Discovery.branch(tree), origin: Discovery.withoutCredentials(git.origin), diff: diff)
+            branch: try Discovery.branch(tree), origin: Discovery.withoutCredentials(git.origin), diff: diff,
+            layout: layoutDigest)
     }
 
     // MARK: Directories
 
-    /// Directories of the work tree that may hold what counts, below the given ones.
-    func directories(below tops: [GitPath], limit: Int) throws -> [GitPath] {
-        try WorkTreeWalk.directories(tree.root, below: tops, limit: limit) { try git.isIgnored($0, directory: true) }
+    /// What to watch, at and below the given directories (all when empty).
+    func targets(below requested: [GitPath], limit: Int) throws -> [WatchTarget] {
+        let tops = WatchListing.existing(requested, tree.root)
+        if tops.isEmpty, !requested.isEmpty { return [] }
+        // libgit2 gets negated rules of nested ignore files wrong.
+        let ignored =
+            command.path == nil ? nil : try CLIListing.ignoredDirectories(command, tree.root, below: tops)
+        let found = try WatchListing(tree: tree).targets(below: tops, layout, limit: limit) {
+            try ignored?.contains($0) ?? git.isIgnored($0, directory: true)
+        }
+        return found + GitDirectories.of(tree).map(WatchTarget.git)
     }
 
     // MARK: One path
 
     /// Drops what is known of a path and of everything below it.
     private func forget(_ path: GitPath) {
-        drop(path, from: &tracked)
-        drop(path, from: &untracked)
-        let below = path + [UInt8(ascii: "/")]
-        for key in tracked.keys where key.starts(with: below) { drop(key, from: &tracked) }
-        for key in untracked.keys where key.starts(with: below) { drop(key, from: &untracked) }
+        for key in pieces.keys.filter({ $0.path.isAtOrBelow(path) }) { drop(key) }
     }
 
-    private func drop(_ path: GitPath, from pieces: inout [GitPath: Piece]) {
-        if let old = pieces.removeValue(forKey: path) { retained -= old.text?.count ?? 0 }
-    }
-
-    private func piece(_ text: [UInt8]) -> Piece {
-        if retained + text.count > GitWatchLimits.totalDiffBytes {
-            missingText = true
-            return Piece(size: text.count, text: nil)
-        }
-        retained += text.count
-        return Piece(size: text.count, text: text)
+    private func drop(_ key: Key) {
+        if key.isUntracked, pieces.contains(key) { untrackedCount -= 1 }
+        pieces.remove(key)
     }
 
     private func evaluate(_ path: GitPath) throws {
@@ -159,8 +155,8 @@ final class PlainRepository {
         let indexed = git.inIndex(path)
         guard let indexed else {
             if let committed {
-                let text = try render(path, old: committed, new: nil, attributes: attributes(path, committed.mode))
-                if !text.isEmpty { tracked[path] = piece(text) }
+                let diff = try render(path, old: committed, new: nil, attributes: attributes(path, committed.mode))
+                if let diff { pieces.insert(diff, at: Key(isUntracked: false, path: path)) }
             }
             return
         }
@@ -172,17 +168,19 @@ final class PlainRepository {
             new = try read(path, file, attributes, indexed: indexed, committed: committed)
             if new == nil { return }
         }
-        let text = try render(path, old: committed, new: new, attributes: attributes)
-        if !text.isEmpty { tracked[path] = piece(text) }
+        let diff = try render(path, old: committed, new: new, attributes: attributes)
+        if let diff { pieces.insert(diff, at: Key(isUntracked: false, path: path)) }
     }
 
     private func evaluateUntracked(_ path: GitPath) throws {
         guard let file = try workTreeFile(path) else { return }
         let attributes = try attributes(path, UInt32(file.st_mode))
         guard let new = try read(path, file, attributes, indexed: nil, committed: nil) else { return }
-        drop(path, from: &untracked)
-        let text = try render(path, old: nil, new: new, attributes: attributes)
-        untracked[path] = piece(text)
+        let key = Key(isUntracked: true, path: path)
+        drop(key)
+        guard let diff = try render(path, old: nil, new: new, attributes: attributes) else { return }
+        pieces.insert(diff, at: key)
+        untrackedCount += 1
     }
 
     /// Links have no attributes that count.
@@ -192,7 +190,7 @@ final class PlainRepository {
 
     private func render(
         _ path: GitPath, old: LibgitHandle.Entry?, new: DiffText.Side?, attributes: LibgitHandle.Attributes
-    ) throws -> [UInt8] {
+    ) throws -> FileDiff? {
         var before: DiffText.Side?
         if let old {
             let id = Libgit.hex(old.id)

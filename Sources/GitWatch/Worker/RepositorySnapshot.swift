@@ -5,4 +5,6 @@ package struct RepositorySnapshot: Sendable, Equatable {
     /// Without credentials; "" when there is none.
     package var origin: String
     package var diff: [UInt8]
+    /// Another one when other directories may have to be watched, although none came or went. Not shown.
+    package var layout: UInt32 = 0
 }

@@ -9,6 +9,7 @@ struct SentDigests {
         var hasher = Hasher()
         hasher.combine(snapshot.branch)
         hasher.combine(snapshot.origin)
+        hasher.combine(snapshot.layout)
         snapshot.diff.withUnsafeBytes { hasher.combine(bytes: $0) }
         let digest = hasher.finalize()
         if request.hasSnapshot, digests[request.root] == digest { return .unchanged(byCLI: byCLI) }
@@ -171,17 +172,15 @@ final class Scanner: Sendable {
 
     private func directories(_ request: WorkerRequest) throws -> WorkerReply.Body {
         let limit = GitWatchLimits.watchesPerRepository
-        let tree: WorkTree
-        let found: [GitPath]
+        let targets: [WatchTarget]
         if let repository = state.withLock({ $0.open[request.root] })?.repository {
             out.send(request.id, .started(inLibgit: true))
-            tree = repository.tree
-            found = try repository.directories(below: request.paths, limit: limit)
+            targets = try repository.targets(below: request.paths, limit: limit)
         } else {
-            tree = try Discovery.scannable(request.root)
-            found = try CLIRepository(command: command, tree: tree).directories(below: request.paths, limit: limit)
+            let tree = try Discovery.scannable(request.root)
+            targets = try CLIRepository(command: command, tree: tree).targets(below: request.paths, limit: limit)
         }
-        return .directories(found, git: GitDirectories.of(tree), complete: found.count <= limit)
+        return .directories(targets, complete: targets.count <= limit)
     }
 
     private func watch(_ request: WorkerRequest) throws -> WorkerReply.Body {

@@ -81,34 +81,3 @@ enum GitFiles {
         }
     }
 }
-
-/// Finds the directories to watch.
-enum WorkTreeWalk {
-    /// All directories below the given ones (all of the work tree when empty), themselves included, except
-    /// ignored ones, `.git` and repositories of their own. Stops one past the limit.
-    static func directories(
-        _ root: String, below tops: [GitPath], limit: Int, isIgnored: (GitPath) throws -> Bool
-    ) throws -> [GitPath] {
-        var found: [GitPath] = []
-        var waiting: [GitPath] = tops.isEmpty ? [[]] : tops
-        while let directory = waiting.popLast(), found.count <= limit {
-            if !directory.isEmpty {
-                var info = stat()
-                guard lstat(directory.below(root), &info) == 0, info.st_mode & S_IFMT == S_IFDIR,
-                    lstat((directory + Array("/.git".utf8)).below(root), &info) != 0, try !isIgnored(directory)
-                else { continue }
-            }
-            guard let stream = opendir(directory.below(root)) else { continue }
-            defer { closedir(stream) }
-            found.append(directory)
-            while let entry = readdir(stream) {
-                let type = entry.pointee.d_type
-                guard type == UInt8(DT_DIR) || type == UInt8(DT_UNKNOWN) else { continue }
-                let name = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
-                if name == [46] || name == [46, 46] || name == Array(".git".utf8) { continue }
-                waiting.append(directory.isEmpty ? name : directory + [UInt8(ascii: "/")] + name)
-            }
-        }
-        return found
-    }
-}

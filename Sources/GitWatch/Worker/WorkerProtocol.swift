@@ -11,7 +11,7 @@ struct WorkerRequest: Sendable, Equatable {
         case directories
         /// No client watches the repository any more.
         case forget
-        /// Watch the directories `paths`, each behind a byte that says whose it is (``FileWatches``).
+        /// Watch the directories `paths`, each an encoded ``WatchTarget``.
         case watch
     }
 
@@ -35,9 +35,8 @@ struct WorkerReply: Sendable, Equatable {
         case resolved(String?)
         case unchanged(byCLI: Bool)
         case snapshot(RepositorySnapshot, byCLI: Bool)
-        /// Relative directories of the work tree and absolute ones of git; not complete when there are
-        /// more than may be watched.
-        case directories([GitPath], git: [String], complete: Bool)
+        /// What is to be watched; not complete when that is more than may be.
+        case directories([WatchTarget], complete: Bool)
         case failed(ScanError)
         /// For each path the watch descriptor, or -errno.
         case watched([Int32])
@@ -48,7 +47,7 @@ struct WorkerReply: Sendable, Equatable {
             case (.resolved(let a), .resolved(let b)): a == b
             case (.unchanged(let a), .unchanged(let b)): a == b
             case (.snapshot(let a, let c), .snapshot(let b, let d)): a == b && c == d
-            case (.directories(let a, let c, let e), .directories(let b, let d, let f)): a == b && c == d && e == f
+            case (.directories(let a, let c), .directories(let b, let d)): a == b && c == d
             case (.failed(let a), .failed(let b)): a == b && a.description == b.description
             case (.watched(let a), .watched(let b)): a == b
             default: false
@@ -101,11 +100,11 @@ enum WorkerFrames {
             out.bytes(Array(snapshot.branch.utf8))
             out.bytes(Array(snapshot.origin.utf8))
             out.bytes(snapshot.diff)
-        case .directories(let directories, let git, let complete):
+            out.number(snapshot.layout)
+        case .directories(let targets, let complete):
             out.byte(5)
             out.byte(complete ? 1 : 0)
-            out.list(directories)
-            out.list(git.map { Array($0.utf8) })
+            out.list(targets.map(\.encoded))
         case .failed(let error):
             out.byte(6)
             out.byte(error.code.rawValue)
@@ -135,15 +134,16 @@ enum WorkerFrames {
             body = .unchanged(byCLI: byCLI != 0)
         case 4:
             guard let byCLI = frame.byte(), let branch = frame.bytes(), let origin = frame.bytes(),
-                let diff = frame.bytes()
+                let diff = frame.bytes(), let layout = frame.number()
             else { return nil }
             body = .snapshot(
-                RepositorySnapshot(branch: text(branch), origin: text(origin), diff: diff), byCLI: byCLI != 0)
+                RepositorySnapshot(branch: text(branch), origin: text(origin), diff: diff, layout: layout),
+                byCLI: byCLI != 0)
         case 5:
-            guard let complete = frame.byte(), let directories = frame.list(), let git = frame.list() else {
-                return nil
-            }
-            body = .directories(directories, git: git.map(text), complete: complete != 0)
+            guard let complete = frame.byte(), let encoded = frame.list() else { return nil }
+            let targets = encoded.compactMap(WatchTarget.init)
+            guard targets.count == encoded.count else { return nil }
+            body = .directories(targets, complete: complete != 0)
         case 6:
             guard let code = frame.byte().flatMap(ScanError.Code.init(rawValue:)), let what = frame.bytes() else {
                 return nil
