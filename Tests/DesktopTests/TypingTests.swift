@@ -108,8 +108,8 @@ import Testing
         }
     }
 
-    /// The server drops the key that it has no code for; what was pressed is what was answered with success, whoever
-    /// has used up how many codes.
+    /// The server drops the key that it has no code for; what was pressed is what was answered with success,
+    /// however many codes a viewer or an earlier connection has used up.
     @Test(arguments: [true, false]) func noKeyIsLostInSilence(viewerTypes: Bool) async throws {
         try await withDesktop(isFresh: viewerTypes) { xvnc, driver in
             let window = try await xvnc.events()
