@@ -68,25 +68,28 @@ struct Connector: Sendable {
     ) async throws -> Outcome {
         let attempts = Attempts()
         let first = target.proxy ?? target.server
-        let bootstrap = ClientBootstrap(group: group)
-            .resolver(resolver)
-            .connectTimeout(min(connectTimeout, request.deadline - .now()))
-            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
-            .channelOption(.tcpOption(.init(rawValue: Self.tcpUserTimeout)), value: Self.userTimeoutMilliseconds)
-            .channelOption(.tcpOption(.init(rawValue: Self.tcpNotSentLowat)), value: DialLimits.unsentBytes)
-            .channelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    try Self.addTransport(to: channel, target, tls)
-                    let result = channel.eventLoop.makePromise(of: OpeningRequest.Answer?.self)
-                    attempts.add(channel, result.futureResult)
-                    try RequestHandler.add(
-                        to: channel, RequestHandler(server: target.server, request, result: result))
+        // A bootstrap of its own for each host: NIO's cannot be shared.
+        let connect: @Sendable (String) -> EventLoopFuture<any Channel> = { [self] host in
+            ClientBootstrap(group: group)
+                .resolver(resolver)
+                .connectTimeout(min(connectTimeout, request.deadline - .now()))
+                .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+                .channelOption(.tcpOption(.init(rawValue: Self.tcpUserTimeout)), value: Self.userTimeoutMilliseconds)
+                .channelOption(.tcpOption(.init(rawValue: Self.tcpNotSentLowat)), value: DialLimits.unsentBytes)
+                .channelInitializer { channel in
+                    channel.eventLoop.makeCompletedFuture {
+                        try Self.addTransport(to: channel, target, tls)
+                        let result = channel.eventLoop.makePromise(of: OpeningRequest.Answer?.self)
+                        attempts.add(channel, result.futureResult)
+                        try RequestHandler.add(
+                            to: channel, RequestHandler(server: target.server, request, result: result))
+                    }
                 }
-            }
+                .connect(host: host, port: first.port)
+        }
         let outcome = group.any().makePromise(of: Outcome.self)
         let hosts = [first.host] + (target.proxy == nil ? target.alternatives : [])
-        Self.connect(bootstrap, hosts[...], port: first.port, before: request.deadline, on: group.any())
-            .whenComplete { result in
+        Self.first(of: hosts[...], before: request.deadline, on: group.any(), connect).whenComplete { result in
             switch result {
             case .failure(let error):
                 // At the deadline whichever comes first, the channel's own limit or the request's, closes it.
@@ -116,19 +119,18 @@ struct Connector: Sendable {
         }
     }
 
-    /// Connects to the first host that answers.
-    private static func connect(
-        _ bootstrap: ClientBootstrap, _ hosts: ArraySlice<String>, port: Int, before deadline: NIODeadline,
-        on loop: any EventLoop
+    /// Connects to the first host that can be reached.
+    /// - Throws: the first host's error, since the map prefers that.
+    private static func first(
+        of hosts: ArraySlice<String>, before deadline: NIODeadline, on loop: any EventLoop,
+        _ connect: @escaping @Sendable (String) -> EventLoopFuture<any Channel>
     ) -> EventLoopFuture<any Channel> {
         guard let host = hosts.first else { return loop.makeFailedFuture(ChannelError.operationUnsupported) }
-        let connected = bootstrap.connect(host: host, port: port)
-        guard hosts.count > 1 else { return connected }
-        return connected.flatMapError { error in
-            // The first error is about the address that the map prefers.
+        let rest = hosts.dropFirst()
+        guard !rest.isEmpty else { return connect(host) }
+        return connect(host).flatMapError { error in
             guard NIODeadline.now() < deadline else { return loop.makeFailedFuture(error) }
-            return connect(bootstrap, hosts.dropFirst(), port: port, before: deadline, on: loop)
-                .flatMapErrorThrowing { _ in throw error }
+            return first(of: rest, before: deadline, on: loop, connect).flatMapErrorThrowing { _ in throw error }
         }
     }
 
