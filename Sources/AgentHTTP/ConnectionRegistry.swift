@@ -25,6 +25,8 @@ final class ConnectionRegistry: Sendable {
     private final class Population: Sendable {
         let open = Atomic(0)
         let idle = Atomic(0)
+        /// Newcomers for which none was idle that could make room.
+        let owed = Atomic(0)
     }
 
     private let state = Watched(State())
@@ -99,7 +101,7 @@ final class ConnectionRegistry: Sendable {
             loop.assumeIsolated().scheduleTask(in: limits.firstRequestGrace) { bound.value.graceEnded() }
             updateGates(kind)
         }
-        if count > limit(kind) { makeRoom(kind) }
+        if count > limit(kind) { makeRoomSoon(kind) }
         // Accepted just before the listener closed.
         if stopping { loop.execute { bound.value.shutdown() } }
         return activity
@@ -119,10 +121,15 @@ final class ConnectionRegistry: Sendable {
     fileprivate func changeIdle(_ kind: Kind, by change: Int) {
         let count = population(kind).idle.add(change, ordering: .sequentiallyConsistent).newValue
         // The first or the last of them.
-        guard count == max(0, change), isAtLimit(kind) else { return }
-        updateGates(kind)
-        // All were busy when the newcomer came.
-        if change > 0, isOverLimit(kind) { makeRoom(kind) }
+        if count == max(0, change), isAtLimit(kind) { updateGates(kind) }
+        guard change > 0, population(kind).owed.load(ordering: .relaxed) > 0 else { return }
+        let owed = population(kind).owed.exchange(0, ordering: .relaxed)
+        for _ in 0..<owed where isOverLimit(kind) { makeRoomSoon(kind) }
+    }
+
+    /// Closes the longest idle connection of the kind, or the next that becomes idle.
+    private func makeRoomSoon(_ kind: Kind) {
+        if !makeRoom(kind) { population(kind).owed.add(1, ordering: .relaxed) }
     }
 
     /// Closes the longest idle connection of the kind.
@@ -144,7 +151,7 @@ final class ConnectionRegistry: Sendable {
         changeIdle(kind, by: -1)
         chosen.loop.execute {
             // It got a request meanwhile.
-            if !chosen.handler.value.closeUnlessBusy() { self.makeRoom(kind) }
+            if !chosen.handler.value.closeUnlessBusy() { self.makeRoomSoon(kind) }
         }
         return true
     }
