@@ -142,6 +142,8 @@ enum Daemon {
         let trimmer = MemoryTrimmer(group.next())
         var limits = HTTPLimits()
         limits.maximumConnections = context.descriptors.http
+        // Where few are served at once, a crowd of silent clients is through sooner.
+        if context.descriptors.http < HTTPLimits.connections { limits.firstRequestGrace = DescriptorBudget.grace }
         let service = HTTPService(
             routes: routes, metrics: context.metrics, logger: context.logger, instance: identity.instance,
             limits: limits

@@ -2,6 +2,7 @@ import AgentHTTP
 import AgentSocket
 import BoundaryLog
 import Glibc
+import NIOCore
 
 /// How many connections the limit of open files (`ulimit -n`) allows: clients of one kind leave enough for those of the
 /// others, for processes and files, and for what the daemon needs itself.
@@ -10,6 +11,9 @@ struct DescriptorBudget: Equatable {
     static let least = 64
     /// What the daemon holds or may open itself: event loops, listeners, logs, SQLite, the control plane, relays, workers.
     static let own = 40
+
+    /// How long one that takes the last place keeps it without a request, where the limit of open files allows few.
+    static let grace = TimeAmount.milliseconds(50)
 
     /// Connections of all unix sockets of the HTTP API, and as many over TCP.
     var http: Int
