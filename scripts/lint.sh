@@ -38,7 +38,7 @@ check "tests that wait by the clock" \
 # Files of over 400 lines and functions of over 60, with the reason for each.
 long='
 Sources/WorkspaceAgent/Daemon/AgentConfiguration.swift:init    one flag after the other
-Sources/WorkspaceAgent/Daemon/Daemon.swift:compose             the whole daemon, read from top to bottom
+Sources/WorkspaceAgent/Daemon/Composition.swift:init           the whole daemon, read from top to bottom
 Tests/AgentSocketTests/CommandLineTests.swift:aUnitsLife       one unit through all commands
 Tests/BoundaryLogTests/KillTests.swift:killedTwentyTimes       one drill
 Tests/ControlPlaneSimulatorTests/SimulatorServerTests.swift    one server, every way to reach it

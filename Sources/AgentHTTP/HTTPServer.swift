@@ -10,47 +10,72 @@ import Synchronization
 
 /// Serves an ``HTTPService`` on any number of listeners until shutdown: then it stops accepting, lets requests finish
 /// within the grace and closes the rest.
+///
+/// Listeners are bound first: their clients are not refused, and wait until ``start(_:)``.
 public final class HTTPServer: Service {
     private struct Serving {
+        /// nil until the start.
+        var service: HTTPService?
         var channels: [any Channel] = []
         var sockets: [UnixListener] = []
     }
 
-    private let service: HTTPService
     private let group: any EventLoopGroup
+    private let limits: HTTPLimits
+    private let acceptPauses: CounterSeries
     private let logger: Logger
     private let executors: [ObjectIdentifier: EventLoopTaskExecutor]
     private let connections: ConnectionRegistry
     private let serving = Mutex(Serving())
 
-    public init(service: HTTPService, group: any EventLoopGroup, logger: Logger) {
-        self.service = service
-        self.group = group
-        self.logger = logger
-        connections = ConnectionRegistry(gauge: service.connectionsGauge, limits: service.limits)
+    /// - Parameter metrics: where connections are counted.
+    public init(
+        group: any EventLoopGroup, metrics: MetricsRegistry, limits: HTTPLimits = HTTPLimits(), logger: Logger
+    ) {
+        (self.group, self.limits, self.logger) = (group, limits, logger)
+        connections = ConnectionRegistry(
+            gauge: metrics.gauge("agent_http_open_connections", help: "Open HTTP connections.").with(), limits: limits)
+        acceptPauses =
+            metrics.counter(
+                "agent_http_accept_pauses_total", help: "Times that accepting paused for want of descriptors."
+            ).with()
         var executors: [ObjectIdentifier: EventLoopTaskExecutor] = [:]
         for loop in group.makeIterator() { executors[ObjectIdentifier(loop)] = EventLoopTaskExecutor(loop) }
         self.executors = executors
     }
 
+    /// Answers with the service from now on: connections that wait are accepted.
+    public func start(_ service: HTTPService) {
+        let channels = serving.withLock { serving in
+            serving.service = service
+            return serving.channels
+        }
+        for channel in channels { channel.setOption(.autoRead, value: true).whenFailure { _ in } }
+    }
+
     /// Open connections by the kind of their listener.
     public var openConnections: [String: Int64] { connections.open }
 
-    /// Serves a unix socket that is bound already; its file is removed at shutdown.
+    /// Listens on a unix socket that is bound already; its file is removed at shutdown.
     public func serve(_ listener: UnixListener, policy: AccessPolicy) async throws {
         let channel = try await bootstrap(policy, .unix).withBoundSocket(listener.descriptor).get()
         listener.restoreBacklog()
-        serving.withLock {
-            $0.channels.append(channel)
-            $0.sockets.append(listener)
-        }
+        add(channel, listener)
     }
 
-    /// Serves an inherited listening socket (socket activation).
+    /// Listens on an inherited socket (socket activation).
     public func serve(descriptor: CInt, policy: AccessPolicy) async throws {
         let kind: ConnectionRegistry.Kind = wa_socket_family(descriptor) == AF_UNIX ? .unix : .tcp
-        let channel = try await bootstrap(policy, kind).withBoundSocket(descriptor).get()
-        serving.withLock { $0.channels.append(channel) }
+        add(try await bootstrap(policy, kind).withBoundSocket(descriptor).get())
+    }
+
+    private func add(_ channel: any Channel, _ socket: UnixListener? = nil) {
+        let isStarted = serving.withLock { serving in
+            serving.channels.append(channel)
+            if let socket { serving.sockets.append(socket) }
+            return serving.service != nil
+        }
+        if isStarted { channel.setOption(.autoRead, value: true).whenFailure { _ in } }
     }
 
     /// Serves a connection that came through a tunnel. To be called on its event loop, which is one of the server's.
@@ -65,7 +90,7 @@ public final class HTTPServer: Service {
         try configure(channel, ConnectionInfo(transport: .tunnel, peer: peer), policy)
     }
 
-    /// Serves a TCP address.
+    /// Listens on a TCP address.
     /// - Parameters:
     ///   - host: a literal address or a name; the first address that it resolves to is used.
     ///   - port: 0 lets the kernel choose.
@@ -73,7 +98,7 @@ public final class HTTPServer: Service {
     public func serve(host: String, port: Int, policy: AccessPolicy) async throws -> Int {
         do {
             let channel = try await bootstrap(policy, .tcp).bind(host: host, port: port).get()
-            serving.withLock { $0.channels.append(channel) }
+            add(channel)
             return channel.localAddress?.port ?? port
         } catch {
             let address = host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)"
@@ -105,19 +130,19 @@ public final class HTTPServer: Service {
 
     /// Stops accepting, lets requests finish within the grace, closes the rest.
     public func stop() async {
-        service.beginShutdown()
-        let (channels, sockets) = serving.withLock { state in
-            defer { state = Serving() }
-            return (state.channels, state.sockets)
+        let (service, channels, sockets) = serving.withLock { state in
+            defer { (state.channels, state.sockets) = ([], []) }
+            return (state.service, state.channels, state.sockets)
         }
+        service?.beginShutdown()
         for socket in sockets { socket.remove() }
         for channel in channels { try? await channel.close() }
         connections.shutdown()
-        let grace = group.any().scheduleTask(in: service.limits.shutdownGrace) { [connections] in
+        let grace = group.any().scheduleTask(in: limits.shutdownGrace) { [connections] in
             connections.abort()
         }
         let stalls = group.any().scheduleRepeatedTask(
-            initialDelay: .zero, delay: service.limits.shutdownStallTimeout
+            initialDelay: .zero, delay: limits.shutdownStallTimeout
         ) { [connections] _ in connections.closeStalled() }
         await connections.empty()
         grace.cancel()
@@ -129,11 +154,10 @@ public final class HTTPServer: Service {
             .serverChannelOption(.backlog, value: 256)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
             .serverChannelOption(.maxMessagesPerRead, value: 1)
-            .serverChannelInitializer { [connections, service, logger] channel in
+            .serverChannelOption(.autoRead, value: false)
+            .serverChannelInitializer { [connections, acceptPauses, logger] channel in
                 channel.eventLoop.makeCompletedFuture {
-                    let gate = AcceptGate(pauses: service.acceptPauses, logger: logger) {
-                        connections.makeRoom(kind)
-                    }
+                    let gate = AcceptGate(pauses: acceptPauses, logger: logger) { connections.makeRoom(kind) }
                     try channel.pipeline.syncOperations.addHandler(gate)
                     connections.add(gate: gate, kind: kind, loop: channel.eventLoop)
                 }
@@ -148,9 +172,9 @@ public final class HTTPServer: Service {
     }
 
     private func configure(_ channel: any Channel, _ info: ConnectionInfo, _ policy: AccessPolicy) throws {
-        guard let executor = executors[ObjectIdentifier(channel.eventLoop)] else {
-            throw ChannelError.operationUnsupported
-        }
+        guard let service = serving.withLock({ $0.service }),
+            let executor = executors[ObjectIdentifier(channel.eventLoop)]
+        else { throw ChannelError.operationUnsupported }
         let handler = HTTPConnectionHandler(
             service: service, info: info, policy: policy, executor: executor, logger: logger)
         try Self.addHTTPHandlers(handler, to: channel)

@@ -17,8 +17,6 @@ public final class HTTPService: Sendable {
     /// New for each start of the daemon.
     public let instance: UUID
     public let limits: HTTPLimits
-    let connectionsGauge: GaugeSeries
-    let acceptPauses: CounterSeries
     let outputQueues: OutputQueues
 
     /// As the header says it.
@@ -52,7 +50,6 @@ public final class HTTPService: Sendable {
         durations = metrics.histogram(
             "agent_http_request_duration_seconds", help: "From the end of a request to the end of its answer.",
             labels: ["route"])
-        connectionsGauge = metrics.gauge("agent_http_open_connections", help: "Open HTTP connections.").with()
         let closes = metrics.counter(
             "agent_http_output_queue_closes_total",
             help: "Connections closed because their clients did not read while all queues together were too long."
@@ -61,10 +58,6 @@ public final class HTTPService: Sendable {
         metrics.gauge(
             "agent_http_output_queued_bytes", help: "Bytes in memory for clients that read slowly."
         ) { [weak outputQueues] in outputQueues.map { Double($0.bytes) } }
-        acceptPauses =
-            metrics.counter(
-                "agent_http_accept_pauses_total", help: "Times that accepting paused for want of descriptors."
-            ).with()
     }
 
     /// Whether shutdown has begun; then every answer closes its connection.

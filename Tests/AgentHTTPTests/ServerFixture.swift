@@ -42,7 +42,8 @@ final class ServerFixture {
         more(routes)
         let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
         let service = HTTPService(routes: routes, metrics: metrics, logger: logger, limits: limits)
-        server = HTTPServer(service: service, group: group, logger: logger)
+        server = HTTPServer(group: group, metrics: metrics, limits: limits, logger: logger)
+        server.start(service)
         let policy = AccessPolicy(tokenRule: .none, ownUID: geteuid())
         try await server.serve(try UnixListener.bind(path: socket), policy: policy)
     }

@@ -52,7 +52,8 @@ final class DesktopServer: Sendable {
             }
         }
         let service = HTTPService(routes: routes, metrics: world.metrics, logger: logger)
-        server = HTTPServer(service: service, group: world.group, logger: logger)
+        server = HTTPServer(group: world.group, metrics: world.metrics, logger: logger)
+        server.start(service)
         let uid = geteuid()
         try await server.serve(
             try UnixListener.bind(path: socket), policy: AccessPolicy(tokenRule: .none, ownUID: uid))

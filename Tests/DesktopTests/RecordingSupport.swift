@@ -161,9 +161,9 @@ final class RecordingWorld: Sendable {
         let routes = AgentRoutes()
         RecordingRoutes(manager: manager, pool: pool, limits: limits).add(to: routes)
         let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
-        let server = HTTPServer(
-            service: HTTPService(routes: routes, metrics: MetricsRegistry(), logger: logger), group: group,
-            logger: logger)
+        let metrics = MetricsRegistry()
+        let server = HTTPServer(group: group, metrics: metrics, logger: logger)
+        server.start(HTTPService(routes: routes, metrics: metrics, logger: logger))
         let socket = "\(directory.path)/\(UUID().uuidString.prefix(8))"
         try await server.serve(
             try UnixListener.bind(path: socket), policy: AccessPolicy(tokenRule: .none, ownUID: geteuid()))

@@ -26,8 +26,9 @@ private final class RoutesInProcess: PathStore {
             home: "/home/x", environment: [:])
         let routes = AgentRoutes()
         FilesRoutes(files).add(to: routes)
-        let service = HTTPService(routes: routes, metrics: MetricsRegistry(), logger: logger)
-        let server = HTTPServer(service: service, group: MultiThreadedEventLoopGroup.singleton, logger: logger)
+        let metrics = MetricsRegistry()
+        let server = HTTPServer(group: MultiThreadedEventLoopGroup.singleton, metrics: metrics, logger: logger)
+        server.start(HTTPService(routes: routes, metrics: metrics, logger: logger))
         let policy = AccessPolicy(tokenRule: .none, ownUID: geteuid())
         try await server.serve(try UnixListener.bind(path: "\(directory.path)/s"), policy: policy)
         self.server.withLock { $0 = server }

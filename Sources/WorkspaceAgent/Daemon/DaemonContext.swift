@@ -1,6 +1,10 @@
 import AgentCore
+import AgentHTTP
 import Logging
+import Metrics
+import NIOCore
 import NIOPosix
+import WorkspaceScripts
 
 /// What the parts of the daemon are made with.
 struct DaemonContext: Sendable {
@@ -15,28 +19,47 @@ struct DaemonContext: Sendable {
     let clock: AgentClock
     let metrics: MetricsRegistry
     let health: HealthRegistry
-    let logger: Logger
+    let log: DaemonLog
+    var logger: Logger { log.logger }
     /// What this machine and the flags add to the environment of children.
     let local: LocalLayer
 
     /// Blocks: it makes what children need on disk, and may have to look the user up.
     init(
         _ configuration: AgentConfiguration, _ group: MultiThreadedEventLoopGroup, _ executor: EventLoopTaskExecutor,
-        _ logger: Logger, _ state: StateDirectory
+        _ log: DaemonLog, _ state: StateDirectory
     ) {
-        (self.configuration, self.group, self.executor, self.logger) = (configuration, group, executor, logger)
+        (self.configuration, self.group, self.executor, self.log) = (configuration, group, executor, log)
         pool = BlockingPool(threads: 2, reserve: 14, startsNow: true)
         clock = AgentClock(EventLoopClock(group: group))
         metrics = MetricsRegistry()
+        metrics.addSelfMetrics()
+        MetricsSystem.bootstrap(SwiftMetricsBridge(registry: metrics))
         health = HealthRegistry()
         local = LocalLayer(
             account: LocalLayer.isComplete(configuration.environment) ? nil : UserAccount.find(),
             settings: configuration.childSettings,
-            lastOnPath: Self.coderLink(configuration, state, logger))
+            lastOnPath: Self.coderLink(configuration, state, log.logger))
     }
 
     /// Of children, without what only a control plane adds.
     var environment: EnvironmentBuilder { EnvironmentBuilder(base: configuration.environment, local: local) }
+
+    /// What belongs to no capability: health, metrics, the log, the API's description.
+    /// - Parameter manifest: nil without a control plane.
+    func core(manifest: CurrentManifest?) -> Capability {
+        let pipeline = log.pipeline
+        let core = CoreRoutes(
+            health: health, metrics: metrics, ports: ListeningPorts(pool: pool),
+            manifest: { manifest?.snapshot.flatMap { try? ManifestReport($0).json() }.map { ByteBuffer(bytes: $0) } },
+            log: log.file, pool: pool, flushLog: { pipeline.flush() })
+        let stream = LogStream(log: pipeline.recent, clock: clock)
+        return Capability(beginShutdown: { pipeline.recent.close() }) { routes in
+            core.add(to: routes)
+            stream.add(to: routes)
+            OpenAPIRoute.add(to: routes)
+        }
+    }
 
     /// nil where the link is not wanted or cannot be made; a warning says why.
     private static func coderLink(

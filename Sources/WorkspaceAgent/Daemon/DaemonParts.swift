@@ -5,6 +5,7 @@ import AgentSocket
 import BoundaryLog
 import CPlatform
 import ControlPlane
+import GitWatch
 import Glibc
 import NIOCore
 import WorkspaceScripts
@@ -13,30 +14,31 @@ import WorkspaceScripts
 struct ProcessParts {
     let launcher: Launcher
     let reactor: Reactor
-    let stop = StopSignal()
+    let stop: StopSignal
     let reaper: OrphanReaper
     let commands: CommandLauncher
 
     init(_ context: DaemonContext, _ inherited: Daemon.Inherited) throws {
-        let (configuration, logger, stop) = (context.configuration, context.logger, stop)
+        let (configuration, logger) = (context.configuration, context.logger)
+        let stop = StopSignal(logger: logger)
         reactor = try Reactor()
         guard reactor.start() else { throw CommandFailure(message: "cannot start a thread") }
         launcher = try Launcher(
             priority: configuration.priority, descriptorLimit: inherited.descriptorLimit, fileMask: inherited.fileMask)
         if configuration.reapsOrphans { _ = wa_set_child_subreaper(true) }
         let reaper = OrphanReaper(isEnabled: configuration.reapsOrphans, launcher: launcher, reactor: reactor)
-        try SignalSource(Daemon.handledSignals, reactor: reactor, reaper: reaper) { stop.received($0, logger) }
+        try SignalSource(Daemon.handledSignals, reactor: reactor, reaper: reaper) { stop.received($0) }
         commands = CommandLauncher(
             launcher: launcher, reactor: reactor, pool: context.pool, executor: context.executor, clock: context.clock,
             metrics: context.metrics, logger: logger)
         commands.setAfterReap { reaper.managedChildReaped() }
-        self.reaper = reaper
+        (self.stop, self.reaper) = (stop, reaper)
     }
 
     /// What the process API starts.
     /// - Parameter stateProblem: why the state directory cannot be used, if so.
     func manager(
-        _ context: DaemonContext, stateProblem: String?, environment: EnvironmentBuilder, current: CurrentManifest?,
+        _ context: DaemonContext, stateProblem: String?, environment: EnvironmentBuilder, manifest: CurrentManifest,
         paths: any PathStore
     ) -> ProcessManager {
         let configuration = context.configuration
@@ -51,7 +53,7 @@ struct ProcessParts {
         }
         let manager = ProcessManager(
             configuration: .init(
-                directory: { current?.snapshot?.directory ?? configuration.directory },
+                directory: { manifest.snapshot?.directory ?? configuration.directory },
                 home: AgentConfiguration.home(configuration.environment), environment: environment, paths: paths,
                 clock: context.clock, memoryEvents: OOMEvents.defaultPath()),
             launcher: launcher, reactor: reactor, pool: context.pool, executor: context.executor, spools: spools,
@@ -121,6 +123,19 @@ extension DaemonContext {
         return UnitStore(journal: journal)
     }
 
+    /// What all watching of files may take together.
+    var watchBudget: WatchBudget {
+        WatchBudget(limit: configuration.environment["WORKSPACE_AGENT_GIT_WATCH_BUDGET"].flatMap { Int($0) })
+    }
+
+    func gitWatcher(_ processes: ProcessParts, _ watches: WatchBudget) -> GitWatcher {
+        GitWatcher(
+            configuration: .init(
+                executable: "/proc/self/exe", environment: environment.build(), watchBudget: watches),
+            launcher: WorkerProcesses(launcher: processes.launcher, reactor: processes.reactor), metrics: metrics,
+            health: health, logger: logger)
+    }
+
     /// nil when the agent socket is disabled, or cannot be opened: everything else still works, and /healthz
     /// says why.
     func agentSocket(
@@ -141,17 +156,18 @@ extension DaemonContext {
         }
     }
 
-    /// A server of its own for `--prometheus-address`; nil without one.
-    func metricsServer() async throws -> HTTPServer? {
+    /// A server of its own for `--prometheus-address`, bound and not started yet; nil without one.
+    func metricsServer() async throws -> (server: HTTPServer, service: HTTPService)? {
         guard let address = configuration.prometheusAddress else { return nil }
         let routes = AgentRoutes()
         CoreRoutes(health: health, metrics: metrics, ports: ListeningPorts(pool: pool), pool: pool)
             .addMetrics(to: routes)
         // A registry of its own: this listener's requests are not the API's.
+        let own = MetricsRegistry()
         var limits = HTTPLimits()
         limits.maximumConnections = min(Self.metricsConnections, descriptors.http)
-        let service = HTTPService(routes: routes, metrics: MetricsRegistry(), logger: logger, limits: limits)
-        let server = HTTPServer(service: service, group: group, logger: logger)
+        let service = HTTPService(routes: routes, metrics: own, logger: logger, limits: limits)
+        let server = HTTPServer(group: group, metrics: own, limits: limits, logger: logger)
         let policy = AccessPolicy(
             tokenRule: .none, allowedHosts: configuration.allowedHosts.union([address.host]), ownUID: geteuid())
         let port: Int
@@ -161,6 +177,6 @@ extension DaemonContext {
             throw CommandFailure(message: "--prometheus-address: \(error)")
         }
         logger.info("serving metrics", metadata: ["address": "\(address.host):\(port)"])
-        return server
+        return (server, service)
     }
 }

@@ -1,19 +1,21 @@
+import AgentCore
 import AgentProc
 import ControlPlane
 import Glibc
 import Logging
 import ServiceLifecycle
-import Synchronization
 
-/// Put last in the service group, and so the first to end: nothing new is begun, and the control plane hears of
-/// the end while everything else still works.
+/// Ends at a signal, and with it the service group, of which it is the last and so the first to end: nothing new is
+/// begun, and the control plane hears of the end while everything else still works.
 struct ShutdownBeginning: Service {
+    let signal: StopSignal
     /// nil without a control plane.
     let agent: ControlPlaneAgent?
     let stopAcceptingWork: @Sendable () -> Void
 
     func run() async throws {
-        try? await gracefulShutdown()
+        // Or at the end of a service that failed.
+        try? await cancelWhenGracefulShutdown { try await signal.wait() }
         stopAcceptingWork()
         await agent?.finish()
     }
@@ -33,34 +35,24 @@ struct ProcessService: Service {
 
 /// The first signal stops the daemon in order, the second at once.
 final class StopSignal: Sendable {
-    private struct State {
-        var count = 0
-        var handler: (@Sendable () -> Void)?
-    }
+    private let count = Watched(0)
+    private let logger: Logger
 
-    private let state = Mutex(State())
+    init(logger: Logger) { self.logger = logger }
 
-    /// Sets what the first signal does; it is done at once when the signal came before.
-    func set(_ handler: @escaping @Sendable () -> Void) {
-        let late = state.withLock {
-            $0.handler = handler
-            return $0.count > 0
-        }
-        if late { handler() }
-    }
+    /// Returns once a signal has come.
+    /// - Throws: `CancellationError`.
+    func wait() async throws { _ = try await count.first { $0 > 0 ? $0 : nil } }
 
-    func received(_ signal: CInt, _ logger: Logger) {
-        let (count, handler) = state.withLock {
-            $0.count += 1
-            return ($0.count, $0.handler)
+    func received(_ signal: CInt) {
+        let count = count.update { count in
+            count += 1
+            return count
         }
-        guard count == 1 else {
-            // A closing terminal and systemd send SIGHUP beside another signal: it does not count as a second.
-            if signal == SIGHUP { return }
-            // 130 is what a shell makes of Ctrl-C.
-            _exit(signal == SIGINT ? 130 : 1)
-        }
-        logger.info("shutting down", metadata: ["signal": "\(signal)"])
-        handler?()
+        guard count > 1 else { return logger.info("shutting down", metadata: ["signal": "\(signal)"]) }
+        // A closing terminal and systemd send SIGHUP beside another signal: it does not count as a second.
+        if signal == SIGHUP { return }
+        // 130 is what a shell makes of Ctrl-C.
+        _exit(signal == SIGINT ? 130 : 1)
     }
 }

@@ -50,13 +50,17 @@ struct DesktopParts: Sendable {
         (self.session, self.viewer, self.recordings) = (session, viewer, recordings)
     }
 
-    func add(to all: AgentRoutes) {
-        routes.add(to: all)
-        recordingRoutes.add(to: all)
+    /// It ends after the HTTP server and before what runs programs.
+    var capability: Capability {
+        let (session, routes, recordingRoutes) = (session, routes, recordingRoutes)
+        return Capability(
+            services: [DesktopService(session: session, recordings: recordings)],
+            beginShutdown: { session.beginShutdown() }
+        ) {
+            routes.add(to: $0)
+            recordingRoutes.add(to: $0)
+        }
     }
-
-    /// Ends the desktop when shutdown comes to it: after the HTTP server, before what runs programs.
-    var service: any Service { DesktopService(session: session, recordings: recordings) }
 
     private struct DesktopService: Service {
         let session: DesktopSession

@@ -6,24 +6,26 @@ import ControlPlaneAPI
 import DERP
 import Glibc
 import NIOCore
+import ServiceLifecycle
 import Sodium
 import Tailnet
 
 /// The tailnet node: made at the first manifest, and then for the daemon's life.
-final class TailnetParts: Sendable {
+final class TailnetParts: Service {
     let current = CurrentNode(nil)
     private let context: DaemonContext
     private let relays: any RelayTransport
     private let controlPlane: ControlPlaneAddress?
-    /// What there is at our addresses, once everything listens.
-    private let services = Watched<TunnelPorts.Configuration?>(nil)
+    /// What there is at our addresses.
+    private let ports: TunnelPorts.Configuration
     private let isClosed = Watched(false)
     private let isEnding = Watched(false)
     /// Why there is no node.
     private let failure = Watched<String?>(nil)
 
     /// nil where there is no control plane, `--tailnet off` is given, or libsodium is missing: /healthz says so.
-    init?(_ context: DaemonContext, _ upward: ControlPlaneParts?) {
+    /// - Parameter ports: what peers find at our addresses.
+    init?(_ context: DaemonContext, _ upward: ControlPlaneParts?, _ ports: TunnelPorts.Configuration) {
         guard let upward, context.configuration.link != nil, context.configuration.isTailnetEnabled else { return nil }
         if let problem = Sodium.problem {
             let text = "tailnet: \(problem); install libsodium23"
@@ -31,7 +33,7 @@ final class TailnetParts: Sendable {
             context.health.set("tailnet", .init(text))
             return nil
         }
-        self.context = context
+        (self.context, self.ports) = (context, ports)
         relays = upward.relays
         controlPlane = context.configuration.link.flatMap { ControlPlaneAddress($0.url) }
         let (current, failure) = (current, failure)
@@ -57,8 +59,10 @@ final class TailnetParts: Sendable {
     /// The daemon ends: clients are told so.
     func beginShutdown() { isEnding.update { $0 = true } }
 
-    /// To be called once everything listens that a peer must not get to.
-    func serve(_ services: TunnelPorts.Configuration) { self.services.update { $0 = services } }
+    func run() async throws {
+        try? await gracefulShutdown()
+        await close()
+    }
 
     /// Takes what a manifest says of the tailnet; makes the node if there is none.
     func take(_ manifest: Coder_Agent_V2_Manifest) async {
@@ -88,14 +92,14 @@ final class TailnetParts: Sendable {
     private func make(
         _ addresses: TailnetAddresses, _ isDirect: Bool, _ forcesWebSocket: Bool
     ) async throws -> TailnetNode? {
-        let services = try await services.first { $0 }
         var configuration = TailnetNode.Configuration(addresses: addresses, controlPlane: controlPlane)
         (configuration.isDirectEnabled, configuration.alwaysWebSocket) = (isDirect, forcesWebSocket)
         configuration.port = context.configuration.tailnetPort
         let node = try TailnetNode(
             configuration, transport: relays, machine: Machine(pool: context.pool), on: context.group.next(),
             logger: context.logger)
-        try await node.onLoop { $0.start(services) }
+        let ports = ports
+        try await node.onLoop { $0.start(ports) }
         current.update { $0 = node }
         failure.update { $0 = nil }
         // Closed meanwhile: after it is known, so that one of the two closes it.
@@ -126,7 +130,7 @@ final class TailnetParts: Sendable {
             sentPackets: Int64(usage.sentPackets), sentBytes: Int64(usage.sentBytes), medianLatency: median)
     }
 
-    func close() async {
+    private func close() async {
         isClosed.update { $0 = true }
         try? await current.value?.onLoop { $0.close() }
     }

@@ -3,22 +3,23 @@ import AgentHTTP
 import CPlatform
 import Glibc
 import NIOCore
+import ServiceLifecycle
 import Sodium
 import Tailnet
 
 /// The plain WireGuard node: its peers reach the HTTP API and this machine's loopback ports.
-struct TunnelParts {
+struct TunnelParts: Service {
     private let interface: WireGuardInterface
+    private let ports: TunnelPorts.Configuration
 
     var description: String { "WireGuard on UDP port \(interface.port)" }
 
-    /// To be called once everything listens that a peer must not get to.
-    /// - Returns: nil when none is configured, or libsodium is missing: everything else still works, and /healthz says
-    ///   why.
+    /// Opens the node's sockets; it serves once it runs.
+    ///
+    /// nil when none is configured, or libsodium is missing: everything else still works, and /healthz says why.
+    /// - Parameter ports: what peers find at our addresses.
     /// - Throws: ``CommandFailure`` when the file is wrong or its port cannot be had.
-    static func open(
-        _ context: DaemonContext, _ services: (_ ownUDPPort: UInt16) -> TunnelPorts.Configuration
-    ) async throws -> TunnelParts? {
+    init?(_ context: DaemonContext, _ ports: TunnelPorts.Configuration) async throws {
         let (configuration, logger) = (context.configuration, context.logger)
         guard let path = configuration.wireGuardFile else { return nil }
         if let problem = Sodium.problem {
@@ -28,7 +29,7 @@ struct TunnelParts {
             return nil
         }
         do {
-            let (settings, warnings) = try read(path)
+            let (settings, warnings) = try Self.read(path)
             for warning in warnings { logger.warning("\(warning)") }
             let pool = context.pool
             let interface = try await WireGuardInterface.open(
@@ -40,10 +41,10 @@ struct TunnelParts {
                     return endpoint
                 }
             }
-            let ports = services(interface.port)
-            try await interface.tunnel.loop.submit { interface.start(ports) }.get()
             context.health.register("wireguard") { interface.problem.map { .init("wireguard: \($0)") } }
-            return TunnelParts(interface: interface)
+            var own = ports
+            own.ownUDPPorts = [interface.port]
+            (self.interface, self.ports) = (interface, own)
         } catch {
             throw CommandFailure(message: "--wireguard-config: \(error)")
         }
@@ -63,9 +64,9 @@ struct TunnelParts {
         }
     }
 
-    /// What peers of a tunnel get: the HTTP API, and this machine's loopback ports but those of the daemon itself. To be
-    /// called once everything listens that a peer must not get to.
-    static func services(_ context: DaemonContext, _ http: HTTPServer) async throws -> TunnelPorts.Configuration {
+    /// What peers of a tunnel get: the HTTP API, and this machine's loopback ports but those that this process listens on
+    /// by now.
+    static func ports(_ context: DaemonContext, _ http: HTTPServer) async throws -> TunnelPorts.Configuration {
         let policy = AccessPolicy(
             tokenRule: .none, allowedHosts: context.configuration.allowedHosts, ownUID: geteuid())
         return TunnelPorts.Configuration(ownPorts: try await context.pool.run { ownPorts() }) { channel, remote in
@@ -84,5 +85,10 @@ struct TunnelParts {
             })
     }
 
-    func close() async { try? await interface.tunnel.loop.submit { interface.close() }.get() }
+    func run() async throws {
+        let (interface, ports) = (interface, ports)
+        try await interface.tunnel.loop.submit { interface.start(ports) }.get()
+        try? await gracefulShutdown()
+        try await interface.tunnel.loop.submit { interface.close() }.get()
+    }
 }

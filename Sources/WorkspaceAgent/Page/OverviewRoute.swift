@@ -4,29 +4,18 @@ import BoundaryLog
 import ControlPlane
 import Glibc
 import Hummingbird
-import Synchronization
 
 /// `GET /api/v0/overview`: how the daemon is doing, in one answer.
 struct OverviewRoute: Sendable {
-    /// What exists only once the daemon is put together.
-    struct Parts: Sendable {
-        /// nil when the daemon runs standalone.
-        var link: (address: String, agent: ControlPlaneAgent)?
-        var boundary: DurableQueue?
-        var usage: UsageSamples
-    }
-
     let identity: PageRoutes.Identity
     let startedAt = timestampText(seconds: Int64(Glibc.time(nil)))
     let health: HealthRegistry
     let processes: @Sendable () -> (running: Int, known: Int)
     let mode: @Sendable (Request) -> PageSessions.Mode
-    private let parts = Box()
-
-    private final class Box: Sendable { let value = Mutex<Parts?>(nil) }
-
-    /// From here on the route answers.
-    func set(_ new: Parts) { parts.value.withLock { $0 = new } }
+    /// nil when the daemon runs standalone.
+    let link: (address: String, agent: ControlPlaneAgent)?
+    let boundary: DurableQueue?
+    let usage: UsageSamples
 
     func add(to routes: AgentRoutes) { routes.get("/api/v0/overview", overview) }
 
@@ -69,7 +58,6 @@ struct OverviewRoute: Sendable {
 
     private func overview(_ request: Request, _ context: AgentRequestContext) throws -> Response {
         _ = try Query(request, allowed: [])
-        guard let parts = parts.value.withLock({ $0 }) else { throw HTTPProblem.shuttingDown }
         let reports = health.reports()
         let (running, known) = processes()
         return .json(
@@ -79,9 +67,9 @@ struct OverviewRoute: Sendable {
                 started_at: startedAt, mode: mode(request),
                 health: Health(
                     status: reports.contains(where: \.degrades) ? "degraded" : "ok", reasons: reports.map(\.text)),
-                link: parts.link.map { Self.link($0.address, $0.agent, parts.boundary) },
+                link: link.map { Self.link($0.address, $0.agent, boundary) },
                 processes: Processes(running: running, known: known),
-                usage: Usage(samples: parts.usage.current())))
+                usage: Usage(samples: usage.current())))
     }
 
     private static func link(_ address: String, _ agent: ControlPlaneAgent, _ boundary: DurableQueue?) -> Link {

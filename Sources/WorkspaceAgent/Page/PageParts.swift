@@ -8,22 +8,19 @@ import WorkspaceScripts
 
 /// The page at `/ui`, put together: its sessions, which outlive a restart, and the address where browsers find it.
 final class PageParts: Sendable {
-    /// How `--ui` serves it; there is no part without it.
-    let sessions: PageSessions
+    private let sessions: PageSessions
     private let context: DaemonContext
     private let address: PageAddress
 
-    /// nil for `--ui off`.
-    init?(_ context: DaemonContext, _ state: StateDirectory) {
-        guard let mode = context.configuration.page else { return nil }
-        let file = state.problem == nil ? "\(context.configuration.stateDirectory)/ui-sessions.json" : nil
-        let saved = file.flatMap { try? OwnFile.read($0, limit: 64 << 10) }
-            .flatMap { try? JSONDecoder().decode(PageSessions.Saved.self, from: Data($0)) }
-        let keeper = SessionFile(path: file, context)
-        let sessions = PageSessions(mode: mode, saved: saved, clock: context.clock) { keeper.save() }
-        keeper.sessions.withLock { $0 = sessions }
+    /// - Parameters:
+    ///   - server: of the HTTP API.
+    ///   - tcp: where it listens, if on TCP.
+    init(_ sessions: PageSessions, _ context: DaemonContext, _ server: HTTPServer, tcp: (host: String, port: Int)?) {
         (self.sessions, self.context) = (sessions, context)
-        address = PageAddress(sessions: sessions, executor: context.executor)
+        let policy = AccessPolicy(
+            // Of a listener for the page alone: its sessions are the only way in.
+            tokenRule: .required(Secret(randomToken())), ownUID: geteuid(), sessions: sessions)
+        address = PageAddress(sessions, server, policy, tcp: tcp, executor: context.executor)
     }
 
     func add(to routes: AgentRoutes, identity: PageRoutes.Identity) {
@@ -40,14 +37,10 @@ final class PageParts: Sendable {
         return Array(UnsafeBufferPointer(start: bytes, count: length))
     }
 
-    /// The HTTP API listens.
-    /// - Parameter tcp: where, if on TCP.
-    func listening(_ server: HTTPServer, tcp: (host: String, port: Int)?) async {
-        let policy = AccessPolicy(
-            // Of a listener for the page alone: its sessions are the only way in.
-            tokenRule: .required(Secret(randomToken())), ownUID: geteuid(), sessions: sessions)
+    /// Listens where pages of an earlier daemon are still open.
+    func reopen() async {
         do {
-            try await address.listening(server, policy, tcp: tcp)
+            try await address.reopen()
         } catch {
             context.logger.warning(
                 "open pages cannot come back: their port is taken; run workspace-agent ui again",
@@ -62,30 +55,52 @@ final class PageParts: Sendable {
     }
 }
 
+extension DaemonContext {
+    /// The page's sessions, those of an earlier daemon among them; nil for `--ui off`.
+    func pageSessions(_ state: StateDirectory) -> PageSessions? {
+        guard let mode = configuration.page else { return nil }
+        let file = state.problem == nil ? "\(configuration.stateDirectory)/ui-sessions.json" : nil
+        let saved = file.flatMap { try? OwnFile.read($0, limit: 64 << 10) }
+            .flatMap { try? JSONDecoder().decode(PageSessions.Saved.self, from: Data($0)) }
+        let keeper = SessionFile(path: file, self)
+        let sessions = PageSessions(mode: mode, saved: saved, clock: clock) { keeper.save() }
+        keeper.sessions.withLock { $0 = sessions }
+        return sessions
+    }
+}
+
 /// Where a browser of this machine finds the page: at a TCP listener of the API, or at one that is opened when the page
 /// is first asked for.
 private final class PageAddress: Sendable {
     private struct State {
         var place: String?
-        var listener: (server: HTTPServer, policy: AccessPolicy)?
         var opening: Task<String, any Error>?
     }
 
     private let sessions: PageSessions
+    private let server: HTTPServer
+    private let policy: AccessPolicy
     private let executor: any TaskExecutor
-    private let state = Mutex(State())
+    private let state: Mutex<State>
 
-    init(sessions: PageSessions, executor: any TaskExecutor) { (self.sessions, self.executor) = (sessions, executor) }
-
-    /// - Throws: when sessions are to go on and their listener cannot be opened.
-    func listening(_ server: HTTPServer, _ policy: AccessPolicy, tcp: (host: String, port: Int)?) async throws {
+    /// - Parameter policy: of the listener that is opened when there is none on TCP.
+    init(
+        _ sessions: PageSessions, _ server: HTTPServer, _ policy: AccessPolicy, tcp: (host: String, port: Int)?,
+        executor: any TaskExecutor
+    ) {
+        (self.sessions, self.server, self.policy, self.executor) = (sessions, server, policy, executor)
         let place = tcp.map { tcp in
             let name = ["0.0.0.0", "::"].contains(tcp.host) ? "127.0.0.1" : tcp.host
             return "\(name.contains(":") ? "[\(name)]" : name):\(tcp.port)"
         }
-        state.withLock { ($0.place, $0.listener) = (place, (server, policy)) }
+        state = Mutex(State(place: place))
+    }
+
+    /// Opens the listener of the sessions that an earlier daemon left.
+    /// - Throws: when it cannot be opened.
+    func reopen() async throws {
         let saved = sessions.saved
-        guard place == nil, let port = saved.port, !saved.sessions.isEmpty else { return }
+        guard state.withLock({ $0.place }) == nil, let port = saved.port, !saved.sessions.isEmpty else { return }
         _ = try await open(port: port)
     }
 
@@ -98,10 +113,9 @@ private final class PageAddress: Sendable {
     }
 
     private func open(port: Int) async throws -> String {
-        let task = try state.withLock { state in
+        let task = state.withLock { state in
             if let opening = state.opening { return opening }
-            guard let (server, policy) = state.listener else { throw HTTPProblem.shuttingDown }
-            let task = Task(executorPreference: executor) { [sessions, self] in
+            let task = Task(executorPreference: executor) { [sessions, server, policy, self] in
                 defer { self.state.withLock { $0.opening = nil } }
                 let bound = try await server.serve(host: "127.0.0.1", port: port, policy: policy)
                 if bound != sessions.saved.port { sessions.setPort(bound) }
@@ -147,13 +161,13 @@ private final class SessionFile: Sendable {
 }
 
 extension PageRoutes.Identity {
-    init(_ context: DaemonContext, _ current: CurrentManifest?) {
+    init(_ context: DaemonContext, _ manifest: CurrentManifest) {
         var name = [CChar](repeating: 0, count: 256)
         gethostname(&name, name.count - 1)
         let hostname = String(decoding: name.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
         let directory = context.configuration.directory
         self.init(
             version: "v\(BuildInfo.version)", hostname: hostname, instance: UUID(),
-            directory: { current?.snapshot?.directory ?? directory })
+            directory: { manifest.snapshot?.directory ?? directory })
     }
 }
