@@ -32,6 +32,9 @@ check "imports that cross a wall (docs/architecture.md)" "$walls"
 check "words that hide who acts or what happens" "$(grep -nwiE \
     'whoever|nobody|by and by|look-?outs?|of no use|wreck(s|ed)?' $sources $(git ls-files 'Sources/*.[ch]'))"
 
+# A comment that names a contract names page and heading (docs/contracts/README.md).
+check "citations of documents or headings that do not exist" "$(python3 scripts/citations.py)"
+
 check "tests that wait by the clock" \
     "$(grep -nE 'Task\.sleep|usleep\(|[^a-zA-Z.]sleep\(' $tests | grep -v 'func sleep')"
 

@@ -3,7 +3,7 @@ import Glibc
 import Logging
 
 /// Which AI chat a request belongs to, from the headers `Coder-Chat-Id` and
-/// `Coder-Ancestor-Chat-Ids` (spec: HTTP API, chat identity).
+/// `Coder-Ancestor-Chat-Ids` (docs/contracts/http-api.md#chat-identity).
 public struct ChatIdentity: Sendable, Equatable {
     /// Header with the chat's UUID.
     public static let chatHeader = "Coder-Chat-Id"

@@ -5,7 +5,7 @@ import Synchronization
 
 /// Builds the environment of every program that the daemon starts. There is one builder, so that a
 /// variable means the same in a process, a script and a metadata command
-/// (spec: control plane, Environment of every spawned command).
+/// (docs/contracts/control-plane.md#environment-of-every-command).
 ///
 /// Without an ``AgentLayer`` (standalone) it gives the daemon's own environment, completed by the ``LocalLayer``. With one
 /// it needs the manifest, which ``update(_:)`` brings; until then children get the daemon's own environment, and one
@@ -16,8 +16,8 @@ public final class EnvironmentBuilder: Sendable {
         "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_USEC", "WATCHDOG_PID",
         "INVOCATION_ID", "JOURNAL_STREAM",
     ]
-    /// What the names of the variables begin with that steer how the daemon starts children (spec:
-    /// process API, priority). Children get none, unless a request sets it.
+    /// What the names of the variables begin with that steer how the daemon starts children
+    /// (docs/contracts/process-api.md#priority). Children get none, unless a request sets it.
     public static let settingPrefix = "CODER_PROC_"
     /// Names the chat of the request that started a process.
     public static let chatVariable = "CODER_CHAT_ID"

@@ -64,7 +64,7 @@ public struct AgentLayer: Sendable {
     /// `GIT_SSH_COMMAND`.
     var gitSSHCommand: String { "\(Self.shellWord(executable)) gitssh --" }
 
-    /// The lowest layer (spec: control plane, Environment of every spawned command).
+    /// The lowest layer (docs/contracts/control-plane.md#environment-of-every-command).
     func variables(_ manifest: ManifestLayer) -> [String: String] {
         var result = [
             "CODER": "true",

@@ -3,7 +3,7 @@ import Glibc
 
 /// A listening unix socket whose file belongs to this daemon.
 ///
-/// Rules (spec: agent socket, HTTP sockets): the file has its mode from its first moment; a live
+/// Rules (docs/contracts/unix-sockets.md#the-file): the file has its mode from its first moment; a live
 /// socket in the way is an error that says so; a stale one is replaced; a file that is not a socket
 /// is never deleted; on ``remove()`` the file goes only if it is still ours.
 public struct UnixListener: Sendable {

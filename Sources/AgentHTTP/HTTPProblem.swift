@@ -1,7 +1,7 @@
 import HTTPTypes
 import Hummingbird
 
-/// An answer other than success, and the body that explains it (spec: HTTP API, errors).
+/// An answer other than success, and the body that explains it (docs/contracts/http-api.md#errors).
 ///
 /// Routes throw it. Any other error of a route becomes a 500 without details; the error is logged.
 public struct HTTPProblem: Error, Sendable, Equatable {

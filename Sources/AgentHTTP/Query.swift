@@ -1,7 +1,7 @@
 import HTTPTypes
 import Hummingbird
 
-/// The query of a request, without unknown keys (spec: they are 400).
+/// The query of a request, without unknown keys, which are 400 (docs/contracts/http-api.md#queries).
 public struct Query: Sendable {
     private var values: [String: String] = [:]
 

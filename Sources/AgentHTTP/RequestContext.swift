@@ -9,7 +9,7 @@ public struct ConnectionInfo: Sendable {
         case unix(pid: Int32, uid: UInt32)
         /// A TCP connection to `localHost` of this machine.
         case tcp(localHost: String, localPort: Int)
-        /// A tunnel, whose peers are as trusted as the workspace's owner (tailnet.md, "Limits and security").
+        /// A tunnel, whose peers are as trusted as the workspace's owner (docs/contracts/tailnet.md#trust).
         case tunnel
     }
 

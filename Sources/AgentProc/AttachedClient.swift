@@ -3,7 +3,7 @@ import AgentHTTP
 import NIOCore
 
 /// One client attached to a process over a WebSocket: it gets the output from an offset on and, where the process takes
-/// input, types (spec: process API, attach). A client that stalls holds up nothing but itself.
+/// input, types (docs/contracts/process-api.md#attach). A client that stalls holds up nothing but itself.
 struct AttachedClient {
     private let process: ManagedProcess
     private let webSocket: WebSocket

@@ -17,7 +17,7 @@ struct ProcessExit: Sendable, Equatable {
     var wallSeconds: Int64
 }
 
-/// Why a process ended (spec: process API, `reason`).
+/// Why a process ended (docs/contracts/process-api.md#ends).
 enum Reason: String, Sendable, Codable, CaseIterable {
     case exited, signaled, timeout, oom
     case agentShutdown = "agent_shutdown"

@@ -2,8 +2,8 @@ import AgentCore
 import FoundationEssentials
 import NIOCore
 
-/// Turns pieces of a process's output into server-sent events (spec: process API, output/stream): text is cut at
-/// characters, what is no UTF-8 goes as base64. A value without I/O.
+/// Turns pieces of a process's output into server-sent events (docs/contracts/process-api.md#output-as-it-comes): text
+/// is cut at characters, what is no UTF-8 goes as base64. A value without I/O.
 struct OutputEvents {
     /// The offset behind what was given.
     private(set) var offset: Int

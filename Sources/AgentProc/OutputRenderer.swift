@@ -1,5 +1,5 @@
-/// What a reader gets of a head/tail buffer: valid UTF-8 of bounded size (spec: process API,
-/// rendering).
+/// What a reader gets of a head/tail buffer: valid UTF-8 of bounded size
+/// (docs/contracts/process-api.md#rendered-output).
 public struct RenderedOutput: Sendable, Equatable {
     /// Says what is missing; nil when nothing is.
     public struct Truncation: Sendable, Equatable, Codable {

@@ -1,4 +1,4 @@
-/// Every bound of the process API, in one place (spec: process API).
+/// Every bound of the process API, in one place (docs/contracts/process-api.md#limits).
 public enum ProcLimits {
     /// Bytes kept of the beginning, and as many of the end, of a process's output.
     public static let headBytes = 16 << 10

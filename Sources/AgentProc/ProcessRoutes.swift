@@ -5,7 +5,7 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// The routes below /api/v0/processes (spec: process API).
+/// The routes below /api/v0/processes (docs/contracts/process-api.md#routes-of-the-stock-agent).
 public struct ProcessRoutes: Sendable {
     static let base = "/api/v0/processes"
 

@@ -4,7 +4,8 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-// A process's output as it comes: server-sent events and attached clients (spec: process API).
+// A process's output as it comes: server-sent events (docs/contracts/process-api.md#output-as-it-comes) and attached
+// clients (docs/contracts/process-api.md#attach).
 extension ProcessRoutes {
     private static let lastEventID = HTTPField.Name("Last-Event-ID")
 

@@ -4,7 +4,7 @@ import Glibc
 import NIOCore
 import Synchronization
 
-/// The complete output of processes, on disk (spec: process API, spool).
+/// The complete output of processes, on disk (docs/contracts/process-api.md#spool).
 ///
 /// One thread writes for all processes, so that a slow disk never holds up the capture. Within the
 /// limits nothing is left out; what a limit or a failing disk cuts off is known and said (410).

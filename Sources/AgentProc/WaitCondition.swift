@@ -2,7 +2,7 @@ import AgentCore
 import AgentHTTP
 import Glibc
 
-/// What a client waits for (spec: process API, wait).
+/// What a client waits for (docs/contracts/process-api.md#waiting).
 enum WaitCondition: Sendable {
     case exit
     /// The pattern, in a line of the output.

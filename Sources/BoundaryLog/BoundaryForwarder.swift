@@ -51,7 +51,7 @@ package final class BoundaryForwarder: Sendable {
         saved = Mutex(Saved(window: ForwardWindow(backoff: backoff)))
     }
 
-    /// That of the run loop (spec: control plane): 100 ms to 10 s, doubled each time, full jitter.
+    /// That of the run loop (docs/contracts/control-plane.md#run-loop): 100 ms to 10 s, doubled each time, full jitter.
     package static let backoff: @Sendable (Int) -> Duration = { failures in
         min(.seconds(10), .milliseconds(100) * (1 << min(max(failures - 1, 0), 10))) * Double.random(in: 0...1)
     }

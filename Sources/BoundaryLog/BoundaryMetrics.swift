@@ -1,6 +1,6 @@
 import AgentCore
 
-/// What the proxy counts (spec: boundary, Metrics). Every series is found once, at start.
+/// What the proxy counts (docs/contracts/boundary.md#metrics). Every series is found once, at start.
 public struct BoundaryMetrics: Sendable {
     /// Why a batch that was taken in, or could have been, never reached the control plane.
     public enum DropReason: String, CaseIterable, Sendable {

@@ -57,8 +57,8 @@ extension DurableQueue {
         }
     }
 
-    /// What makes the daemon degraded (spec: over half full, or a batch older than 5 minutes; also a
-    /// disk that cannot be written or does not answer).
+    /// What makes the daemon degraded (docs/contracts/boundary.md#health): over half full, a batch older than 5
+    /// minutes, a disk that cannot be written or does not answer.
     public func health() -> HealthRegistry.Report? {
         let status = status
         var reasons: [String] = []

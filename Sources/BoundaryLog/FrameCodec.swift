@@ -1,5 +1,5 @@
-/// Splits the bytes of a connection into frames (spec: boundary): 1 byte tag, 3 bytes big-endian length, and the
-/// protobuf payload of that length.
+/// Splits the bytes of a connection into frames (docs/contracts/boundary.md#frames): 1 byte tag, 3 bytes big-endian
+/// length, and the protobuf payload of that length.
 ///
 /// Complete frames are passed on without a copy. Only the beginning of an incomplete frame is copied, so that a
 /// connection never holds more than one frame.

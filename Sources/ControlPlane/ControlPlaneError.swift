@@ -35,7 +35,7 @@ package struct ControlPlaneError: Error, Sendable, Equatable, CustomStringConver
     }
 
     /// Whether trying again soon cannot succeed: retried at the ceiling, and shown by /healthz
-    /// (spec: control plane, Run loop).
+    /// (docs/contracts/control-plane.md#run-loop).
     package var isPermanent: Bool {
         switch code {
         case .http(401), .http(403), .http(404), .version: true

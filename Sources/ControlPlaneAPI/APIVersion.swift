@@ -1,4 +1,4 @@
-/// A version of the upward API (spec: agent API, Versions).
+/// A version of the upward API (docs/contracts/agent-api.md#versions).
 package struct APIVersion: Sendable, Hashable, Comparable, CustomStringConvertible {
     package let major: Int
     package let minor: Int

@@ -25,7 +25,8 @@ package protocol ManifestActions: Sendable {
     func runStopScripts() async -> ScriptOutcome
 }
 
-/// How the scripts of a stage went; the lifecycle follows from it (spec: control plane, Manifest, Shutdown).
+/// How the scripts of a stage went; the lifecycle follows from it (docs/contracts/control-plane.md#manifest,
+/// docs/contracts/control-plane.md#shutdown).
 package enum ScriptOutcome: Sendable, Equatable {
     /// All ended with exit code 0 (or there were none).
     case succeeded

@@ -1,4 +1,4 @@
-/// One task that is done over a connection (spec: control plane, Routines of one connection).
+/// One task that is done over a connection (docs/contracts/control-plane.md#routines).
 ///
 /// A routine keeps what must survive the connection in an object of its own; `run` is called anew
 /// for each connection.

@@ -1,7 +1,8 @@
 import AgentProto
 import DRPC
 
-/// The rpcs of `coder.tailnet.v2.Tailnet` that an agent uses, on the same connection (spec: tailnet, Coordination).
+/// The rpcs of `coder.tailnet.v2.Tailnet` that an agent uses, on the same connection
+/// (docs/contracts/tailnet.md#coordination).
 package enum TailnetAPI {
     private static let service = "/coder.tailnet.v2.Tailnet/"
 

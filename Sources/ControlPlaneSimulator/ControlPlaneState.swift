@@ -10,7 +10,7 @@ struct Refusal: Error, Equatable {
 }
 
 /// What the control plane knows of one agent: checks each report against the manifest and what came
-/// before (spec: agent API; control plane).
+/// before (docs/contracts/agent-api.md, docs/contracts/control-plane.md).
 struct ControlPlaneState: Sendable {
     typealias LifecycleState = Coder_Agent_V2_Lifecycle.State
 

@@ -1,8 +1,9 @@
 import AgentProto
 import Synchronization
 
-/// The control plane's coordinator: nodes of agents and clients, and what each hears of the others (tailnet.md,
-/// "Coordination"). Agents reach it by the rpc `Coordinate`; a client in the same process attaches directly.
+/// The control plane's coordinator: nodes of agents and clients, and what each hears of the others
+/// (docs/contracts/tailnet.md#coordination). Agents reach it by the rpc `Coordinate`; a client in the same process
+/// attaches directly.
 package final class CoordinationService: Sendable {
     package typealias Request = Coder_Tailnet_V2_CoordinateRequest
     package typealias Response = Coder_Tailnet_V2_CoordinateResponse

@@ -1,8 +1,8 @@
 import AgentProto
 import FoundationEssentials
 
-/// Who is connected to the coordinator, where each node is, and who has a tunnel to whom (tailnet.md, "Coordination").
-/// Nothing is sent from here: what is to be is in ``effects``, in order.
+/// Who is connected to the coordinator, where each node is, and who has a tunnel to whom
+/// (docs/contracts/tailnet.md#coordination). Nothing is sent from here: what is to be is in ``effects``, in order.
 struct CoordinationState: Sendable {
     typealias ID = [UInt8]
     typealias Update = Coder_Tailnet_V2_CoordinateResponse.PeerUpdate

@@ -1,5 +1,5 @@
 extension JSONShape {
-    /// coder.agent.v2.Manifest (spec: agent API, Messages).
+    /// coder.agent.v2.Manifest (docs/contracts/agent-api.md#manifest).
     static let manifest = JSONShape.message([
         "agentId": .uuid,
         "gitAuthConfigs": .int(0...Int64(UInt32.max)),

@@ -1,8 +1,8 @@
 import AgentProto
 import IPAddresses
 
-/// What the control plane lets an agent say (tailnet.md, "Coordination"): its addresses come from its id, and it opens no
-/// tunnel.
+/// What the control plane lets an agent say (docs/contracts/tailnet.md#coordination): its addresses come from its id,
+/// and it opens no tunnel.
 enum NodeAuthorization {
     /// An address that was every agent's once.
     private static let legacy = IPAddress("fd7a:115c:a1e0:49d6:b259:b7ac:b1b2:48f4")

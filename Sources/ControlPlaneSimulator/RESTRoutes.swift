@@ -19,7 +19,8 @@ enum HTTPAnswer: Equatable {
     case login
 }
 
-/// The paths below `/api/v2/workspaceagents` (spec: control plane, REST, Reinit, instance identity).
+/// The paths below `/api/v2/workspaceagents` (docs/contracts/control-plane.md#rest,
+/// docs/contracts/control-plane.md#reinit, docs/contracts/control-plane.md#instance-identity).
 struct RESTRoutes: Sendable {
     /// The token that requests must carry.
     var token: Secret<String>

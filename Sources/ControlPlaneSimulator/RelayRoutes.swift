@@ -2,7 +2,7 @@ import DERP
 import NIOHTTP1
 import WebSockets
 
-/// The paths of the relay, which need no token (tailnet.md, "DERP client").
+/// The paths of the relay, which need no token (docs/contracts/derp.md#dialling).
 enum RelayRoutes {
     /// nil for a request that is not for the relay.
     static func answer(_ head: HTTPRequestHead, _ relay: SimulatorRelay) -> HTTPAnswer? {

@@ -3,7 +3,7 @@ import IPAddresses
 import NIOCore
 import NIOPosix
 
-/// A UDP socket that tells who asks what address it has (tailnet.md, "Disco").
+/// A UDP socket that tells who asks what address it has (docs/contracts/disco.md#stun).
 enum STUNResponder {
     /// - Parameter port: 0 takes a free one.
     /// - Throws: where the address cannot be had.

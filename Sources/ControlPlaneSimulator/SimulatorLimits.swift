@@ -8,9 +8,9 @@ package enum SimulatorLimits {
     package static let connectionEventsKept = 1_000
     /// Violations of the protocol kept. The oldest goes.
     package static let violationsKept = 1_000
-    /// Encoded bytes of one BatchCreateLogs. A larger one is refused (spec: control plane, Logs).
+    /// Encoded bytes of one BatchCreateLogs. A larger one is refused (docs/contracts/control-plane.md#logs).
     package static let logBatchBytes = 1 << 20
-    /// UTF-8 bytes of a metadata value. A longer one is refused (spec: control plane, Metadata).
+    /// UTF-8 bytes of a metadata value. A longer one is refused (docs/contracts/control-plane.md#metadata).
     package static let metadataValueBytes = 10_240
     /// Sub-agents of one agent. Creating more is refused.
     package static let subAgents = 256

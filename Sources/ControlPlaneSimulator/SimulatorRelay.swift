@@ -4,8 +4,8 @@ import NIOCore
 import Sodium
 import Synchronization
 
-/// The relay of a simulated control plane: one ``DERPRelay`` for the connections of all event loops (tailnet.md, "DERP
-/// client").
+/// The relay of a simulated control plane: one ``DERPRelay`` for the connections of all event loops
+/// (docs/contracts/derp.md#frames).
 package final class SimulatorRelay: Sendable {
     package struct Configuration: Sendable {
         /// The relay's; a new one where nil.

@@ -3,7 +3,7 @@ import FoundationEssentials
 import NIOCore
 import Sodium
 
-/// Our side of one connection to a relay, from the first byte after the HTTP upgrade (tailnet.md, "DERP client").
+/// Our side of one connection to a relay, from the first byte after the HTTP upgrade (docs/contracts/derp.md#frames).
 ///
 /// The driver hands in what it read (``receive(_:now:)``), takes events until there is none (``nextEvent(now:)``), sends
 /// what ``write(into:upTo:now:)`` gives, and calls ``advance(now:)`` at ``nextDeadline``. Times are since any fixed point.

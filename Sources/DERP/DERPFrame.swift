@@ -23,8 +23,9 @@ package enum PeerGoneReason: Hashable, Sendable {
     }
 }
 
-/// A frame of either direction: type 1 byte, length of the payload 4 bytes big-endian, payload (tailnet.md, "DERP
-/// client"). The types that only relays of a mesh send each other (09, 0a, 10, 11) have no case: they are skipped.
+/// A frame of either direction: type 1 byte, length of the payload 4 bytes big-endian, payload
+/// (docs/contracts/derp.md#frames). The types that only relays of a mesh send each other (09, 0a, 10, 11) have no case:
+/// they are skipped.
 package enum DERPFrame: Hashable, Sendable {
     case serverKey(PublicKey)
     case clientInfo(PublicKey, nonce: [UInt8], box: [UInt8])

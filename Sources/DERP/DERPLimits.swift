@@ -1,4 +1,4 @@
-/// Every bound and time of the relay protocol, and what happens at each (tailnet.md, "DERP client").
+/// Every bound and time of the relay protocol, and what happens at each (docs/contracts/derp.md#bounds).
 package enum DERPLimits {
     /// Payload of a frame. A longer one ends the connection.
     package static let frameBytes = 1_048_576

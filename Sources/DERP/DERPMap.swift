@@ -1,6 +1,6 @@
 import IPAddresses
 
-/// The relays and STUN servers that the control plane announces (tailnet.md, "Coordination" and "DERP map and home").
+/// The relays and STUN servers that the control plane announces (docs/contracts/derp.md#map).
 package struct DERPMap: Hashable, Sendable {
     package struct Node: Hashable, Sendable {
         package var name = ""

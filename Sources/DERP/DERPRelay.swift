@@ -2,9 +2,9 @@ import DequeModule
 import NIOCore
 import Sodium
 
-/// A relay for the control plane simulator: it greets clients and passes packets between them (tailnet.md, "DERP
-/// client"). The driver names its connections, hands in what it read, and sends what ``write(into:for:upTo:)`` gives for
-/// each connection of ``takeReady()``.
+/// A relay for the control plane simulator: it greets clients and passes packets between them
+/// (docs/contracts/derp.md#frames). The driver names its connections, hands in what it read, and sends what
+/// ``write(into:for:upTo:)`` gives for each connection of ``takeReady()``.
 package struct DERPRelay: Sendable {
     package typealias ID = UInt64
 

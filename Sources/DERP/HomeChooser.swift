@@ -1,4 +1,4 @@
-/// Chooses the region that is our home relay (tailnet.md, "DERP map and home").
+/// Chooses the region that is our home relay (docs/contracts/derp.md#home).
 ///
 /// The driver takes a ``Round`` from ``advance(now:)``, measures each of its regions at once (only the request
 /// `GET /derp/latency-check` is timed, not the connection), and reports with ``measured(_:_:round:now:)``.

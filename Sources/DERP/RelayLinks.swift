@@ -1,5 +1,5 @@
-/// When to dial which relay, and how (tailnet.md, "DERP map and home", "DERP client"). There is at most one connection
-/// to a region: the next is dialled only once the driver said that the last is closed.
+/// When to dial which relay, and how (docs/contracts/derp.md#choice-of-a-relay, docs/contracts/derp.md#dialling). There
+/// is at most one connection to a region: the next is dialled only once the driver said that the last is closed.
 package struct RelayLinks: Sendable {
     package enum Action: Hashable, Sendable {
         /// Dial the first usable node, by WebSocket at once or with `Upgrade: DERP` first. Answer with

@@ -1,7 +1,7 @@
 import Sodium
 
-/// Which relay to use for a peer (tailnet.md, "DERP map and home"). What it remembers is where each peer was last heard,
-/// which a relay can lie about: nothing but the path of sealed packets depends on it.
+/// Which relay to use for a peer (docs/contracts/derp.md#choice-of-a-relay). What it remembers is where each peer was
+/// last heard, which a relay can lie about: nothing but the path of sealed packets depends on it.
 package struct RelayRoutes: Sendable {
     package enum Decision: Hashable, Sendable {
         case send(Int)

@@ -1,6 +1,6 @@
 import NIOCore
 
-/// Opens the byte streams below DERP: TCP, TLS and the upgrade (tailnet.md, "DERP client").
+/// Opens the byte streams below DERP: TCP, TLS and the upgrade (docs/contracts/derp.md#dialling).
 package protocol RelayTransport: Sendable {
     /// Connects to a relay.
     /// - Parameters:

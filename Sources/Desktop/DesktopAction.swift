@@ -24,7 +24,7 @@ public struct DesktopRegion: Sendable, Equatable {
     }
 }
 
-/// One validated action (spec: virtual desktop, actions).
+/// One validated action (docs/contracts/desktop.md#actions).
 public struct DesktopAction: Sendable, Equatable {
     public enum Kind: String, Sendable, CaseIterable {
         case key

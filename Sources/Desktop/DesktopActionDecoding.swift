@@ -219,7 +219,7 @@ private struct Fields: Decodable {
     }
 
     static func decode(_ body: ByteBuffer) throws(DesktopError) -> Fields {
-        // The message is the one that clients match (spec: virtual desktop).
+        // The message is the one that clients match (docs/contracts/desktop.md#routes).
         func invalid(_ detail: String) -> DesktopError { .invalid("Failed to decode request body.", detail: detail) }
         let data = Data(body.readableBytesView)
         do {

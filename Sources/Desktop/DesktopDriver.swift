@@ -16,7 +16,7 @@ public struct DesktopSize: Sendable, Equatable {
     }
 }
 
-/// The answer to an action (spec: virtual desktop, actions).
+/// The answer to an action (docs/contracts/desktop.md#actions).
 public struct ActionResult: Sendable, Equatable {
     public var output: String?
     /// A PNG, not yet base64.

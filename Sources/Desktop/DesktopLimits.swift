@@ -1,6 +1,6 @@
 import CDesktop
 
-/// Every bound of the desktop, in one place (spec: virtual desktop).
+/// Every bound of the desktop, in one place (docs/contracts/desktop.md).
 public enum DesktopLimits {
     /// Bytes of an action's body.
     public static let actionBytes = 1 << 20

@@ -3,7 +3,7 @@ import CDesktop
 /// A key and the keys that are held while it is pressed, such as `ctrl+shift+t`.
 ///
 /// Names are those of X (xkbcommon's `xkb_keysym_from_name`), single characters, and the aliases of
-/// the specification; names are taken in any case where no exact one exists.
+/// docs/contracts/desktop.md#keys; names are taken in any case where no exact one exists.
 struct KeyCombination: Sendable, Equatable {
     /// X keysyms in the order in which they are pressed; released the other way round. Never empty.
     var keysyms: [UInt32]

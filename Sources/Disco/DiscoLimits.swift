@@ -1,4 +1,4 @@
-/// Every bound and time of the search for direct paths, and what happens at each (tailnet.md, "Disco").
+/// Every bound and time of the search for direct paths, and what happens at each (docs/contracts/disco.md).
 package enum DiscoLimits {
     /// Peers. A further one is refused.
     package static let peers = 1_024

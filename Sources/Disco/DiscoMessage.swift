@@ -23,7 +23,7 @@ package struct TransactionID: Hashable, Sendable {
 
 func bigEndian(_ number: some FixedWidthInteger) -> [UInt8] { withUnsafeBytes(of: number.bigEndian) { Array($0) } }
 
-/// What a disco packet says (tailnet.md, "Disco").
+/// What a disco packet says (docs/contracts/disco.md#packets).
 package enum DiscoMessage: Hashable, Sendable {
     /// - nodeKey: the sender's; older ones leave it out.
     case ping(TransactionID, nodeKey: PublicKey?)

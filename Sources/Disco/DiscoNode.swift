@@ -2,7 +2,7 @@ import DequeModule
 import IPAddresses
 import Sodium
 
-/// Finds and keeps direct paths to peers (tailnet.md, "Disco"). Peers are named by their node key.
+/// Finds and keeps direct paths to peers (docs/contracts/disco.md). Peers are named by their node key.
 ///
 /// The driver hands in what came, asks ``route(_:now:)`` for each packet that it sends, takes ``nextAction()`` until it is
 /// nil after each call, and calls ``advance(now:)`` at ``nextDeadline``. Times are since any fixed point.

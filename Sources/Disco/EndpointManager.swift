@@ -1,7 +1,7 @@
 import IPAddresses
 
 /// Our own endpoints, which are announced to peers: what STUN servers saw, then interface addresses with the port of our
-/// socket (tailnet.md, "Disco").
+/// socket (docs/contracts/disco.md#endpoints, docs/contracts/disco.md#stun).
 package struct EndpointManager: Sendable {
     package struct Request: Hashable, Sendable {
         package var server: Endpoint

@@ -6,7 +6,7 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// list-directory and resolve-path (spec: files API).
+/// list-directory and resolve-path (docs/contracts/files.md#list-directory, docs/contracts/files.md#resolve-path).
 struct DirectoryRoutes: Sendable {
     let files: FilesContext
 

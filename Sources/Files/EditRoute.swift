@@ -5,7 +5,7 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// edit-files (spec: files API).
+/// edit-files (docs/contracts/files.md#edit-files).
 struct EditRoute: Sendable {
     let files: FilesContext
 

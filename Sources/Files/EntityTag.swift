@@ -1,7 +1,7 @@
 import Glibc
 
-/// Which version of a file is there: size, time of the last change and inode in hexadecimal (spec: files API, ETag).
-/// Each write of ours makes a new inode or changes the time.
+/// Which version of a file is there: size, time of the last change and inode in hexadecimal
+/// (docs/contracts/files.md#entity-tags). Each write of ours makes a new inode or changes the time.
 enum EntityTag {
     static func of(_ info: stat) -> String {
         let nanoseconds = Int64(info.st_mtim.tv_sec) &* 1_000_000_000 &+ Int64(info.st_mtim.tv_nsec)

@@ -4,7 +4,7 @@ import Glibc
 import HTTPTypes
 import Hummingbird
 
-/// file-info, move, delete, make-directory and set-mode (spec: files API, ours).
+/// file-info, move, delete, make-directory and set-mode (docs/contracts/files.md#entries).
 struct EntryRoutes: Sendable {
     let files: FilesContext
 

@@ -41,7 +41,7 @@ public struct FilesError: Error, Sendable, Equatable {
 
     public static func == (a: FilesError, b: FilesError) -> Bool { a.code == b.code }
 
-    /// A failed system call: `OP PATH: REASON` (spec: files API).
+    /// A failed system call: `OP PATH: REASON` (docs/contracts/files.md#errors).
     /// - Parameters:
     ///   - number: positive errno, or the negative return value of a `wa_…` call.
     ///   - operation: `open`, `rename` and so on.
@@ -68,7 +68,7 @@ public struct FilesError: Error, Sendable, Equatable {
 }
 
 extension FilesError.Code {
-    /// Of several failures the highest status is answered (spec: edit-files).
+    /// Of several failures the highest status is answered (docs/contracts/files.md#edit-files).
     var status: Int {
         switch self {
         case .invalid, .directory, .notRegular: 400

@@ -2,7 +2,7 @@ import AgentCore
 import AgentHTTP
 import Hummingbird
 
-/// The query of a file request. All that is wrong with it is told at once (spec: files API).
+/// The query of a file request. All that is wrong with it is told at once (docs/contracts/files.md#queries).
 struct FilesQuery {
     private var values: [(key: String, value: String)] = []
     private var known: Set<String> = []

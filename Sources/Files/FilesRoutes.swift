@@ -3,7 +3,7 @@ import AgentHTTP
 import HTTPTypes
 import Hummingbird
 
-/// The file routes below /api/v0 (spec: files API).
+/// The file routes below /api/v0 (docs/contracts/files.md#routes).
 public struct FilesRoutes: Sendable {
     static let base = "/api/v0"
 

@@ -1,6 +1,7 @@
 import Glibc
 
-/// Numbered lines of a file, taken from its bytes as they are read, without I/O (spec: read-file-lines).
+/// Numbered lines of a file, taken from its bytes as they are read, without I/O
+/// (docs/contracts/files.md#read-file-lines).
 struct LineWindow {
     struct Request: Sendable {
         /// The first line, from 1.

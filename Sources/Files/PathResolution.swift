@@ -1,7 +1,8 @@
 import AgentCore
 import Glibc
 
-/// Where a path really leads, also that of a file that is yet to be made (spec: resolve-path). Blocks on the disk.
+/// Where a path really leads, also that of a file that is yet to be made (docs/contracts/files.md#resolve-path). Blocks
+/// on the disk.
 struct PathResolution {
     private var links = 0
 

@@ -5,7 +5,7 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// read-file and read-file-lines (spec: files API).
+/// read-file and read-file-lines (docs/contracts/files.md#read-file, docs/contracts/files.md#read-file-lines).
 struct ReadRoutes: Sendable {
     let files: FilesContext
 

@@ -6,7 +6,7 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// write-file (spec: files API).
+/// write-file (docs/contracts/files.md#write-file).
 struct WriteRoute: Sendable {
     let files: FilesContext
 

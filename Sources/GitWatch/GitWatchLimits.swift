@@ -1,4 +1,4 @@
-/// What bounds the git watcher, and what happens at each bound (spec: git watcher, limits).
+/// What bounds the git watcher, and what happens at each bound (docs/contracts/git-watch.md#limits).
 public enum GitWatchLimits {
     /// A larger file is not diffed: headers and one line.
     static let fileBytes = 2 << 20

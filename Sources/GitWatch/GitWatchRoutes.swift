@@ -5,7 +5,7 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// `GET /api/v0/git/watch` (spec: git watcher).
+/// `GET /api/v0/git/watch` (docs/contracts/git-watch.md#messages).
 public struct GitWatchRoutes: Sendable {
     private let watcher: GitWatcher
 

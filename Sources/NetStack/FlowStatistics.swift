@@ -1,4 +1,4 @@
-/// What went through the stack in an interval (tailnet.md, "What is seen").
+/// What went through the stack in an interval (docs/contracts/tailnet.md#statistics).
 package struct FlowStatistics: Sendable, Equatable {
     /// Packets that came for us, and their bytes with the IP header.
     package var receivedPackets = 0

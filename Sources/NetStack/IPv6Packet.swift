@@ -5,7 +5,7 @@ package enum InnerProtocol: UInt8, Sendable, CaseIterable {
     case tcp = 6
     case udp = 17
     case icmp = 58
-    /// What clients ping with before they dial (tailnet.md, "Addresses and ports").
+    /// What clients ping with before they dial (docs/contracts/tailnet.md#ip).
     case tsmp = 99
 
     /// As statistics name it.
@@ -22,7 +22,7 @@ package enum InnerProtocol: UInt8, Sendable, CaseIterable {
 /// A received IPv6 packet (RFC 8200), as a view of the driver's memory.
 struct IPv6Packet {
     static let headerBytes = 40
-    /// The inner MTU (tailnet.md).
+    /// The inner MTU (docs/contracts/tailnet.md#ip).
     static let mostBytes = 1_280
     static let hopLimit: UInt8 = 64
     /// The next header that says that a fragment header follows (RFC 8200, 4.5).

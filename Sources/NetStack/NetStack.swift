@@ -2,8 +2,8 @@ import DequeModule
 import IPAddresses
 import NIOCore
 
-/// IPv6, TCP, UDP, ICMPv6 echo and TSMP of the tailnet node, as a value without I/O (tailnet.md; RFC 8200, 9293, 7323,
-/// 2018, 6298, 8985, 9438, 5961).
+/// IPv6, TCP, UDP, ICMPv6 echo and TSMP of the tailnet node, as a value without I/O (docs/contracts/tailnet.md#ip,
+/// docs/contracts/tailnet.md#tcp; RFC 8200, 9293, 7323, 2018, 6298, 8985, 9438, 5961).
 ///
 /// The driver hands in each packet that the tunnel opened (``receive(_:now:)``), performs what ``nextEvent()`` tells,
 /// and takes packets to be sent one by one (``nextPacket(into:now:)``) for as long as the path takes them. After each

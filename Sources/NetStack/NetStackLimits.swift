@@ -58,7 +58,7 @@ package struct NetStackLimits: Sendable {
     /// Times that a segment is sent again without an answer before the connection fails: about three minutes with the
     /// shortest timeout (RFC 9293, 3.8.3 asks for 100 s).
     package var retransmissions = 10
-    /// tailnet.md, "TCP".
+    /// Between two probes of a silent peer (docs/contracts/tailnet.md#tcp).
     package var keepAliveInterval = Duration.seconds(75)
     /// Probes without an answer.
     package var keepAliveProbes = 9

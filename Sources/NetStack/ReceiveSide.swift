@@ -2,7 +2,7 @@
 struct ReceiveSide: Sendable {
     /// The shift that we offer: the receive limit fits, and the reference offers the same.
     static let scale: UInt8 = 7
-    /// An acknowledgment is delayed at most so long (tailnet.md, "TCP").
+    /// An acknowledgment is delayed at most so long (docs/contracts/tailnet.md#tcp).
     static let acknowledgmentDelay: Microseconds = 40_000
     /// The reader keeps up when it takes half a window in this time.
     private static let growthTime: Microseconds = 1_000_000

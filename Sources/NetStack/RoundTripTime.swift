@@ -1,6 +1,6 @@
 /// Round trip times and the retransmission timeout (RFC 6298), with the least round trip for RFC 8985.
 struct RoundTripTime: Sendable {
-    /// tailnet.md, "TCP".
+    /// The bounds of the timeout (docs/contracts/tailnet.md#tcp).
     static let leastTimeout: Microseconds = 200_000
     static let firstTimeout: Microseconds = 1_000_000
     static let mostTimeout: Microseconds = 60_000_000

@@ -1,8 +1,8 @@
 import FoundationEssentials
 import NIOCore
 
-/// The server of a speed test (tailnet.md, "Addresses and ports"): the client sends one line of JSON, and then one side
-/// sends for the time that it says.
+/// The server of a speed test (docs/contracts/tailnet.md#speed-test): the client sends one line of JSON, and then one
+/// side sends for the time that it says.
 final class SpeedTest: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer

@@ -3,7 +3,7 @@ import NIOCore
 import NIOPosix
 import NetStack
 
-/// What there is at our addresses in the tunnel (tailnet.md, "Addresses and ports"): the HTTP API, the speed test, and
+/// What there is at our addresses in the tunnel (docs/contracts/tailnet.md#ports): the HTTP API, the speed test, and
 /// this machine's loopback ports.
 package final class TunnelPorts: TunnelServices {
     package static let speedTest: UInt16 = 3

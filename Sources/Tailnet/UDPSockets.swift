@@ -13,7 +13,7 @@ import NIOPosix
 ///
 /// Unchecked, since it is touched on its event loop only, as NIO's channels are.
 package final class UDPSockets: @unchecked Sendable {
-    /// Bytes of the kernel's buffers, as far as it allows (tailnet.md, "Disco").
+    /// Bytes of the kernel's buffers, as far as it allows (docs/contracts/disco.md#endpoints).
     static let bufferBytes: CInt = 7 << 20
     /// How long is waited when a socket's buffer is full: nothing says when it has room again.
     static let retry = TimeAmount.milliseconds(1)

@@ -1,6 +1,6 @@
 import NIOCore
 
-/// The times of a WebSocket that carries a byte stream (spec: dRPC and yamux, WebSocket below it).
+/// The times of a WebSocket that carries a byte stream (docs/contracts/websockets.md#as-a-byte-stream).
 public struct WebSocketTimes: Sendable {
     /// Between two pings of ours.
     public var pingInterval: TimeAmount

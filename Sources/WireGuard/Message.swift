@@ -1,7 +1,7 @@
 import IPAddresses
 import Sodium
 
-/// The layout of the messages (tailnet.md, "WireGuard"; whitepaper, 5.4). All numbers are little-endian.
+/// The layout of the messages (docs/contracts/wireguard.md#messages; whitepaper, 5.4). All numbers are little-endian.
 package enum Message {
     package static let initiation: UInt32 = 1
     package static let response: UInt32 = 2

@@ -32,7 +32,7 @@ package struct WireGuardLimits: Sendable {
     package init() {}
 }
 
-/// The protocol's times and counts (tailnet.md, "WireGuard"; whitepaper, 6).
+/// The protocol's times and counts (docs/contracts/wireguard.md#times; whitepaper, 6).
 package enum WireGuardTimes {
     /// From this counter on a session is dead: 2^64 - 2^13 - 1.
     package static let mostMessages = UInt64.max - (1 << 13)

@@ -2,7 +2,7 @@ import DequeModule
 import IPAddresses
 import Sodium
 
-/// WireGuard without I/O: one key pair and its peers (whitepaper; tailnet.md, "WireGuard").
+/// WireGuard without I/O: one key pair and its peers (docs/contracts/wireguard.md, which names the whitepaper).
 ///
 /// The driver hands in datagrams (``receive(_:from:now:)``), packets to be sent (``seal(in:packetCount:for:now:)``) and
 /// the time (``advance(now:)``, at ``nextDeadline`` at the latest), and takes what is to be sent while

@@ -1,6 +1,6 @@
 import ArgumentParser
 
-/// The flags of the link to the control plane (spec: control plane, configuration).
+/// The flags of the link to the control plane (docs/contracts/control-plane.md#configuration).
 struct LinkOptions: ParsableArguments {
     @Option(help: "Address of the control plane; without it the daemon runs standalone. [CODER_AGENT_URL]")
     var agentURL: String?
@@ -25,7 +25,7 @@ struct LinkOptions: ParsableArguments {
     var agentCaFile: String?
 }
 
-/// The flags of the socket that takes boundary audit logs (spec: boundary).
+/// The flags of the socket that takes boundary audit logs (docs/contracts/boundary.md).
 struct BoundaryOptions: ParsableArguments {
     @Option(
         name: [.long, .customLong("agent-firewall-log-proxy-socket-path")],

@@ -1,6 +1,6 @@
 import NIOCore
 
-/// The header of a frame: 12 bytes, big-endian (spec: yamux).
+/// The header of a frame: 12 bytes, big-endian (docs/contracts/yamux.md#header).
 public struct YamuxHeader: Sendable, Equatable {
     /// The type of a frame, which determines what its length means.
     public enum Kind: UInt8, Sendable {

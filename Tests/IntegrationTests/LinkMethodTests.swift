@@ -50,7 +50,7 @@ import Testing
 
     private func startDaemon(_ world: LinkWorld) async throws -> DaemonProcess {
         let daemon = try world.daemon()
-        // An audit log, as a client of the boundary socket sends it (spec: boundary).
+        // An audit log, as a client of the boundary socket sends it (docs/contracts/boundary.md#frames).
         var logs = Coder_Agent_V2_ReportBoundaryLogsRequest()
         logs.sessionID = "session"
         var log = Coder_Agent_V2_BoundaryLog()

@@ -8,8 +8,8 @@ import WebSockets
 
 /// One open WebSocket, for the route that asked for it.
 ///
-/// Handles pings, pongs, close frames, fragmentation and the size limit (spec: HTTP API, WebSockets). One task may
-/// read, any number may send.
+/// Handles pings, pongs, close frames, fragmentation and the size limit (docs/contracts/http-api.md#websockets). One
+/// task may read, any number may send.
 public final class WebSocket: Sendable {
     private let handler: NIOLoopBound<WebSocketHandler>
     private let loop: any EventLoop

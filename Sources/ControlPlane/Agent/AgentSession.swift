@@ -64,7 +64,7 @@ package final class AgentSession: Sendable {
         start.cancel()
     }
 
-    /// Reports the end in order (spec: control plane, Shutdown): SHUTTING_DOWN, run_on_stop scripts, OFF /
+    /// Reports the end in order (docs/contracts/control-plane.md#shutdown): SHUTTING_DOWN, run_on_stop scripts, OFF /
     /// SHUTDOWN_TIMEOUT / SHUTDOWN_ERROR, delivery within its budget. The connection stays until ``close()``.
     /// Further calls wait for the first.
     /// - Returns: whether all was delivered.

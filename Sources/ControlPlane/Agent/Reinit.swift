@@ -1,6 +1,6 @@
 import Logging
 
-/// An event of the reinit stream (spec: control plane, Reinit).
+/// An event of the reinit stream (docs/contracts/control-plane.md#reinit).
 package struct ReinitNotice: Sendable, Equatable {
     package static let prebuildClaimed = "prebuild_claimed"
 

@@ -4,7 +4,7 @@ import NIOCore
 import NIOHTTP1
 import Synchronization
 
-/// The control plane's plain HTTP calls (spec: control plane, REST and Reinit).
+/// The control plane's plain HTTP calls (docs/contracts/control-plane.md#rest, docs/contracts/control-plane.md#reinit).
 package struct ControlPlaneREST: Sendable {
     /// The key pair that Git uses over SSH.
     package struct GitSSHKey: Sendable, Equatable {

@@ -52,7 +52,7 @@ struct HTTPFailure {
         self.body = try? JSONDecoder().decode(Body.self, from: Data(body.readableBytesView))
     }
 
-    /// Whether it is the refusal of our version (spec: dRPC and yamux, WebSocket below it).
+    /// Whether it is the refusal of our version (docs/contracts/websockets.md#the-request-that-opens-the-link).
     var refusesVersion: Bool {
         status == 400 && body?.validations?.contains { $0.field?.lowercased() == "version" } == true
     }

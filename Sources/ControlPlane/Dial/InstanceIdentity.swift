@@ -4,8 +4,8 @@ import NIOCore
 import NIOHTTP1
 import Synchronization
 
-/// A token in exchange for the cloud's signed statement of which machine this is (spec: control
-/// plane, instance identity).
+/// A token in exchange for the cloud's signed statement of which machine this is
+/// (docs/contracts/control-plane.md#instance-identity).
 package final class InstanceIdentity: TokenProvider {
     package enum Cloud: String, Sendable { case aws, azure, google }
 

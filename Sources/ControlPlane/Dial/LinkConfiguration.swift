@@ -1,7 +1,7 @@
 import AgentCore
 import NIOHTTP1
 
-/// Where the control plane is and how we show who we are (spec: control plane, Configuration).
+/// Where the control plane is and how we show who we are (docs/contracts/control-plane.md#configuration).
 package struct LinkConfiguration: Sendable {
     /// Where the session token comes from.
     package enum Authentication: Sendable {

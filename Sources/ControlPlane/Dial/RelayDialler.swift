@@ -6,7 +6,7 @@ import NIOPosix
 import WebSockets
 
 /// Opens connections to relays, with the proxy, the CA file and the extra headers of the link to the control plane
-/// (spec: tailnet, DERP client).
+/// (docs/contracts/derp.md#dialling).
 ///
 /// Certificates are checked whatever the map says, and HTTP/2 is not offered, so that no relay can agree on it.
 package struct RelayDialler: RelayTransport {

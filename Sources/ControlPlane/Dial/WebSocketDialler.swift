@@ -7,7 +7,8 @@ import NIOPosix
 import NIOSSL
 import WebSockets
 
-/// Opens the transport of the link: a connection, upgraded to a WebSocket (spec: dRPC and yamux, WebSocket below it).
+/// Opens the transport of the link: a connection, upgraded to a WebSocket
+/// (docs/contracts/websockets.md#the-request-that-opens-the-link).
 package final class WebSocketDialler: Sendable {
     private let configuration: LinkConfiguration
     private let target: Connector.Target

@@ -6,7 +6,7 @@ import Synchronization
 import Yamux
 
 /// A connection to the control plane: each call has a yamux stream of its own, which is closed
-/// with FIN afterwards (spec: dRPC and yamux, On top).
+/// with FIN afterwards (docs/contracts/yamux.md#calls).
 final class YamuxConnection: AgentConnection {
     let apiVersion: APIVersion
     private let session: YamuxMultiplexer

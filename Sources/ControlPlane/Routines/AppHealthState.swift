@@ -2,7 +2,7 @@ import AgentProto
 import ControlPlaneAPI
 import FoundationEssentials
 
-/// The health of all apps of the workspace (spec: control plane, Metadata, app health, stats).
+/// The health of all apps of the workspace (docs/contracts/control-plane.md#app-health).
 struct AppHealthState: Sendable {
     typealias Health = Coder_Agent_V2_AppHealth
 

@@ -17,7 +17,7 @@ extension StatsSource {
     package func takeNetworkUsage() async -> NetworkUsage? { nil }
 }
 
-/// Use of the tailnet node in an interval (spec: tailnet, What is seen).
+/// Use of the tailnet node in an interval (docs/contracts/tailnet.md#statistics).
 package struct NetworkUsage: Sendable {
     /// Distinct flows by protocol.
     package var flows: [String: Int64]

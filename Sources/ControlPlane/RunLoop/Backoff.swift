@@ -1,5 +1,5 @@
 /// How long to wait before the next attempt: exponential from 100 ms to 10 s, doubled each time, with
-/// full jitter (spec: control plane, Run loop).
+/// full jitter (docs/contracts/control-plane.md#run-loop).
 package struct Backoff: Sendable, Equatable {
     /// The first window, and the one after a connection that lived for ``settled``.
     package static let floor = Duration.milliseconds(100)

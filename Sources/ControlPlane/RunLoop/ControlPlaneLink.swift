@@ -5,11 +5,11 @@ import DRPC
 import Logging
 
 /// The run loop: connect, run all routines, tear down at the first failure, wait, connect again
-/// (spec: control plane, Run loop). It ends only with ``close()`` or its task.
+/// (docs/contracts/control-plane.md#run-loop). It ends only with ``close()`` or its task.
 package final class ControlPlaneLink: Sendable {
     /// The component's name in /healthz.
     package static let component = "control plane"
-    /// The error of calls while there is no connection (spec: agent socket, error texts).
+    /// The error of calls while there is no connection (docs/contracts/agent-socket.md#error-texts).
     package static let offline = DRPCError(.remote(0), "agent not connected to coderd")
 
     enum Phase: Sendable, Equatable {

@@ -47,7 +47,7 @@ package enum LinkLimits {
     /// What an app's interval is clamped to.
     package static let appInterval = Duration.seconds(1)...Duration.seconds(86_400)
     /// By how much an app's time to answer is shorter than its interval. Later it has not answered
-    /// (spec: control plane, Metadata, app health, stats).
+    /// (docs/contracts/control-plane.md#app-health).
     package static let appMargin = Duration.milliseconds(1)
 
     /// What the interval of stats is clamped to.

@@ -1,7 +1,7 @@
 import AgentCore
 import FoundationEssentials
 
-/// The subcommands of `portabledesktop` that drive the running desktop (spec: virtual desktop, driving it). Each
+/// The subcommands of `portabledesktop` that drive the running desktop (docs/contracts/desktop.md#driving-it). Each
 /// call is a process.
 struct DesktopProgram: Sendable {
     let path: String

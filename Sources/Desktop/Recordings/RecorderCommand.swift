@@ -45,7 +45,7 @@ struct RecorderCommand: Sendable, Equatable {
         return RecorderCommand(name: "ffmpeg", arguments: arguments, readySign: .progress)
     }
 
-    /// The desktop program's own recorder (spec: recording). It makes no thumbnail.
+    /// The desktop program's own recorder (docs/contracts/desktop.md#recording). It makes no thumbnail.
     static func portableDesktop(_ command: [String], files: RecordingFiles) -> RecorderCommand {
         let flags = [
             "--idle-speedup", "\(RecordingPace.speedup)", "--idle-min-duration", "\(RecordingPace.keptSeconds)",

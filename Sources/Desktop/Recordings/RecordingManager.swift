@@ -3,7 +3,7 @@ import FoundationEssentials
 import Logging
 import Synchronization
 
-/// Manages the recordings of the desktop (spec: virtual desktop, recording). There is no timer and no directory
+/// Manages the recordings of the desktop (docs/contracts/desktop.md#recording). There is no timer and no directory
 /// before the first start.
 public final class RecordingManager: Sendable {
     public struct Configuration: Sendable {

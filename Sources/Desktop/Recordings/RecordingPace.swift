@@ -1,5 +1,5 @@
 /// The filters that give a recording its pace, in one pass: what moves keeps it, and of a stretch without any change
-/// all after the first seconds passes ``speedup`` times as fast (spec: recording).
+/// all after the first seconds passes ``speedup`` times as fast (docs/contracts/desktop.md#recording).
 ///
 /// `mpdecimate` drops the frames that are equal to the last one that it let through, so a still screen would leave
 /// nothing until the next change, and the end of a recording would be missing. Its own way to let one through now and

@@ -5,7 +5,7 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// The routes below /api/v0/desktop/recording (spec: virtual desktop).
+/// The routes below /api/v0/desktop/recording (docs/contracts/desktop.md#recording).
 public struct RecordingRoutes: Sendable {
     static let base = "/api/v0/desktop/recording"
     /// Bytes that are read and sent at a time.

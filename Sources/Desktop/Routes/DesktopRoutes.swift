@@ -3,7 +3,7 @@ import AgentHTTP
 import Hummingbird
 import Logging
 
-/// The routes below /api/v0/desktop, except those of recordings (spec: virtual desktop).
+/// The routes below /api/v0/desktop, except those of recordings (docs/contracts/desktop.md#routes).
 public struct DesktopRoutes: Sendable {
     public static let base = "/api/v0/desktop"
 

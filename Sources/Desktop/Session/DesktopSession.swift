@@ -4,7 +4,7 @@ import Logging
 import Synchronization
 
 /// Manages the one desktop: starts it at its first use, adopts one that an earlier run of the agent left, notices
-/// its death and stops it gracefully (spec: virtual desktop, the session).
+/// its death and stops it gracefully (docs/contracts/desktop.md#session).
 ///
 /// Before the first use it holds nothing. ``SessionMachine`` decides; this type acts.
 public final class DesktopSession: DesktopProvider {

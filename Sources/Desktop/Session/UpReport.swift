@@ -1,6 +1,7 @@
 import FoundationEssentials
 
-/// The report of `portabledesktop up --json` on the desktop that it started (spec: virtual desktop, the session).
+/// The report of `portabledesktop up --json` on the desktop that it started
+/// (docs/contracts/desktop.md#the-report-of-up).
 struct UpReport: Equatable {
     var vncPort: Int
     /// `:1`; the program may also report it as a number.

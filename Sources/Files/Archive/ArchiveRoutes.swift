@@ -7,7 +7,7 @@ import Hummingbird
 import NIOCore
 import Synchronization
 
-/// Trees as tar archives, out and in (spec: files API, archive).
+/// Trees as tar archives, out and in (docs/contracts/files.md#archive).
 struct ArchiveRoutes: Sendable {
     let files: FilesContext
     var limits = ArchiveLimits()

@@ -9,7 +9,7 @@ struct BundleLimits: Encodable, Sendable {
     var max_total_bytes = FilesLimits.bundleBytes
 }
 
-/// What is in a bundle and what is not (spec: bundle-files).
+/// What is in a bundle and what is not (docs/contracts/files.md#bundle-files).
 struct BundleManifest: Encodable {
     struct File: Encodable {
         var requested: String

@@ -4,7 +4,7 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// bundle-files (spec: files API): many files as one tar archive.
+/// bundle-files (docs/contracts/files.md#bundle-files): many files as one tar archive.
 struct BundleRoutes: Sendable {
     let files: FilesContext
     var limits = BundleLimits()

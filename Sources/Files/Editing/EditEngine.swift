@@ -1,6 +1,6 @@
 import AgentCore
 
-/// Makes edits, without I/O (spec: files API, "One edit").
+/// Makes edits, without I/O (docs/contracts/files.md#one-edit).
 ///
 /// A replacement is tried in three passes: as bytes, as whole lines without regard to blanks at their ends, and as
 /// whole lines without regard to indentation. The first pass with a match decides, even if it finds too many. All

@@ -1,5 +1,5 @@
 /// Writes a replacement over lines that matched without regard to blanks: what search and replacement have in common
-/// stays as the file has it (spec: files API, "Writing after pass 2 or 3").
+/// stays as the file has it (docs/contracts/files.md#writing-a-match).
 struct LineRewriter {
     private let search: TextLines
     private let replace: TextLines

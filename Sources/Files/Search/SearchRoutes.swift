@@ -2,7 +2,7 @@ import AgentCore
 import AgentHTTP
 import Hummingbird
 
-/// Finding files and text (spec: files API, "Ours, beyond").
+/// Finding files and text (docs/contracts/files.md#searching).
 struct SearchRoutes: Sendable {
     let work: DiskWork
     private let turns = TurnQueue(atOnce: FilesLimits.searchesAtOnce)

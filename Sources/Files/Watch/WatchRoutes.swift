@@ -4,7 +4,7 @@ import FoundationEssentials
 import Hummingbird
 import Synchronization
 
-/// What happens to files, over a WebSocket (spec: files API, watch).
+/// What happens to files, over a WebSocket (docs/contracts/files.md#watch).
 struct WatchRoutes: Sendable {
     let files: FilesContext
     private let watchers = FileWatchers()

@@ -1,5 +1,5 @@
-/// When one repository is scanned (spec: git watcher): at once when asked, 100 ms after a file event, every
-/// 30 s, at most once a second; the last trigger is never lost. Knows no clock: the time is handed in.
+/// When one repository is scanned (docs/contracts/git-watch.md#when-it-scans): at once when asked, 100 ms after a file
+/// event, every 30 s, at most once a second; the last trigger is never lost. Knows no clock: the time is handed in.
 struct RepositoryMonitor: Equatable {
     enum Trigger: Equatable {
         /// A person or a tool call wants to know now.

@@ -6,7 +6,7 @@ struct CLIRepository {
     let command: GitCommand
     let tree: WorkTree
 
-    /// What a person would type, whose output is the contract (spec: git watcher).
+    /// What a person would type, whose output is the contract (docs/contracts/git-watch.md#the-diff).
     private static let diff = ["diff", "--full-index", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames"]
 
     struct Facts {

@@ -3,7 +3,7 @@ import CPlatform
 import Glibc
 
 /// Runs the git CLI from the worker: no pager, no hooks, no file system monitor, no optional locks, no
-/// network (spec: git watcher, untrusted repositories). Blocks; on the worker's threads only.
+/// network (docs/contracts/git-watch.md#untrusted-repositories). Blocks; on the worker's threads only.
 struct GitCommand {
     /// Where git is; nil when there is none.
     let path: String?

@@ -5,7 +5,7 @@ import IPAddresses
 import Sodium
 import SwiftProtobuf
 
-/// What the control plane says of peers and hears of us (tailnet.md, "Coordination"), without I/O.
+/// What the control plane says of peers and hears of us (docs/contracts/tailnet.md#coordination), without I/O.
 ///
 /// The driver hands in what it received and what changed, performs what ``nextAction()`` says until that is nil, and calls
 /// ``advance(now:lastHandshake:)`` at ``nextDeadline``. One coordinator lives through all connections to the control plane.
@@ -29,7 +29,7 @@ package struct Coordinator: Sendable {
         package var refusedAddresses: UInt64 = 0
     }
 
-    /// Peers; a further one is refused (tailnet.md, "Limits and security").
+    /// Peers; a further one is refused (docs/contracts/tailnet.md#limits).
     package static let mostPeers = 1_024
     /// How long a peer that was lost is kept after its last handshake.
     package static let lostLife = Duration.seconds(900)

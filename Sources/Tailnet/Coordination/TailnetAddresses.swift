@@ -1,6 +1,7 @@
 import IPAddresses
 
-/// The addresses of an agent on the tailnet (tailnet.md, "Addresses and ports"): its id with the first six bytes replaced.
+/// The addresses of an agent on the tailnet (docs/contracts/tailnet.md#addresses): its id with the first six bytes
+/// replaced.
 package struct TailnetAddresses: Hashable, Sendable {
     /// What clients dial.
     package static let clientNetwork = IPPrefix(IPAddress(high: 0xfd7a_115c_a1e0_0000, low: 0), bits: 48)

@@ -6,7 +6,7 @@ import Sodium
 package struct TailnetPeer: Hashable, Sendable {
     package typealias ID = [UInt8]
 
-    /// Prefixes of one peer; a peer with more is refused (tailnet.md, "Limits and security").
+    /// Prefixes of one peer; a peer with more is refused (docs/contracts/tailnet.md#who-is-who).
     static let mostAddresses = 8
     /// Endpoints of one peer; further ones are left out.
     static let mostEndpoints = 100

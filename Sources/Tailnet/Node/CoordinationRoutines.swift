@@ -8,7 +8,7 @@ import NIOCore
 /// Where the node is, once there is one.
 package typealias CurrentNode = Watched<TailnetNode?>
 
-/// Hears of peers, and says where we are (tailnet.md, "Coordination").
+/// Hears of peers, and says where we are (docs/contracts/tailnet.md#coordination).
 package struct Coordinate: Routine {
     package let name = "coordination"
     package let atShutdown = RoutineShutdown.stops

@@ -11,7 +11,8 @@ import Synchronization
 import WireGuard
 
 /// A node of the tailnet in user space: it hears of peers from the control plane, reaches them by relays and direct
-/// paths, and serves them over WireGuard (tailnet.md). The rules are the machines'; this joins them on one event loop.
+/// paths, and serves them over WireGuard (docs/contracts/tailnet.md). The rules are the machines'; this joins them on
+/// one event loop.
 ///
 /// Unchecked, since it is touched on its event loop only, as NIO's channels are; ``summary`` may be read anywhere.
 package final class TailnetNode: Underlay, @unchecked Sendable {

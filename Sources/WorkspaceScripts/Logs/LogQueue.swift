@@ -50,7 +50,7 @@ package struct ScriptLogLine: Sendable, Equatable {
     private static func varint(_ value: UInt64) -> Int { max((64 - value.leadingZeroBitCount + 6) / 7, 1) }
 }
 
-/// What waits to be sent, without I/O (spec: control plane, Logs). A line leaves the queue when the
+/// What waits to be sent, without I/O (docs/contracts/control-plane.md#logs). A line leaves the queue when the
 /// batch that it is in was acknowledged, and not before: a connection that drops under a batch costs
 /// nothing but sending it again.
 package struct LogQueue: Sendable {

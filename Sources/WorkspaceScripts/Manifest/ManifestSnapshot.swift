@@ -3,7 +3,7 @@ import AgentProto
 import FoundationEssentials
 
 /// The manifest as the agent works with it: checked, its directory expanded, its secrets gone. What
-/// prints or encodes it gets ``redacted`` (spec: control plane, Manifest).
+/// prints or encodes it gets ``redacted`` (docs/contracts/control-plane.md#manifest).
 package struct ManifestSnapshot: Sendable, CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
     package let agentID: UUID
     /// Set for a sub-agent, whose dev-container features are off.
@@ -81,7 +81,7 @@ package struct ManifestSnapshot: Sendable, CustomStringConvertible, CustomDebugS
 }
 
 extension UUID {
-    /// From the 16 raw bytes of the wire (spec: agent API); nil for any other number.
+    /// From the 16 raw bytes of the wire (docs/contracts/agent-api.md#identifiers); nil for any other number.
     package init?(wire bytes: Data) {
         guard bytes.count == 16 else { return nil }
         var uuid: uuid_t = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)

@@ -1,6 +1,6 @@
 import AgentCore
 
-/// Paths as the manifest writes them (spec: control plane, Manifest).
+/// Paths as the manifest writes them (docs/contracts/control-plane.md#manifest).
 package enum WorkspacePath {
     /// Expands variables and a leading `~`; what is relative then means under `base`.
     /// - Parameters:

@@ -2,7 +2,7 @@ import AgentCore
 import CPlatform
 import Glibc
 
-/// Writes the secrets that are to be files (spec: control plane, Manifest).
+/// Writes the secrets that are to be files (docs/contracts/control-plane.md#manifest).
 ///
 /// A file is written beside its place under a name of our own (`O_EXCL | O_NOFOLLOW`, 0600 from the
 /// first moment), flushed to disk and renamed. So a reader sees the old or the new secret and never

@@ -6,7 +6,7 @@ import Glibc
 import Logging
 import Synchronization
 
-/// The routine that collects metadata and reports it (spec: control plane, Metadata). It keeps nothing
+/// The routine that collects metadata and reports it (docs/contracts/control-plane.md#metadata). It keeps nothing
 /// over connections but what there is to collect: a new connection collects everything anew.
 package final class MetadataCollector: Routine {
     package let name = "report metadata"

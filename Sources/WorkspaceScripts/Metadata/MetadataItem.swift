@@ -2,7 +2,7 @@ import AgentCore
 import AgentProto
 import ControlPlaneAPI
 
-/// One thing to collect (spec: agent API, WorkspaceAgentMetadata.Description).
+/// One thing to collect (docs/contracts/agent-api.md#metadata).
 struct MetadataItem: Sendable, Equatable {
     var key: String
     /// The text, which may hold tokens.

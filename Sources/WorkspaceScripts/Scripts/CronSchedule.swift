@@ -1,6 +1,6 @@
 import AgentCore
 
-/// When a script with `cron` runs (spec: control plane, Scripts): five fields, or six with seconds in
+/// When a script with `cron` runs (docs/contracts/control-plane.md#scripts): five fields, or six with seconds in
 /// front, or one of the `@` names.
 ///
 /// Fields are minute, hour, day of the month, month, day of the week (0 and 7 are Sunday): `*`, `?`, lists,

@@ -1,4 +1,4 @@
-/// Cuts what a script writes into lines for its log (spec: control plane, Scripts): `\r\n` is an end
+/// Cuts what a script writes into lines for its log (docs/contracts/control-plane.md#scripts): `\r\n` is an end
 /// like `\n`, invalid UTF-8 and NUL become U+FFFD, a line that is too long comes in pieces.
 package struct LineSplitter: Sendable {
     private let limit: Int

@@ -6,7 +6,7 @@ import Glibc
 import Logging
 import Synchronization
 
-/// One run of one script, from its start to its result (spec: control plane, Scripts).
+/// One run of one script, from its start to its result (docs/contracts/control-plane.md#scripts).
 struct ScriptExecution: Sendable {
     struct Paths: Sendable {
         var directory: String

@@ -1,7 +1,7 @@
 import AgentCore
 import Glibc
 
-/// A script's log file (spec: control plane, Scripts). All calls block; one thread at a time.
+/// A script's log file (docs/contracts/control-plane.md#scripts). All calls block; one thread at a time.
 ///
 /// A file that is large when a run begins is moved to `.1`, and one run writes no more than
 /// ``ScriptLimits/scriptLogFileBytes``: a script on a schedule would fill the disk in the end.

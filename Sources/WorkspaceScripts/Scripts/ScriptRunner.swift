@@ -6,7 +6,7 @@ import Glibc
 import Logging
 import Synchronization
 
-/// Runs the manifest's scripts: at the start, on schedules, at the stop (spec: control plane, Scripts).
+/// Runs the manifest's scripts: at the start, on schedules, at the stop (docs/contracts/control-plane.md#scripts).
 ///
 /// It lives as long as the agent, over all connections. Losing a connection never ends a script.
 package final class ScriptRunner: Sendable {

@@ -3,7 +3,7 @@ import AgentProto
 import ControlPlaneAPI
 import FoundationEssentials
 
-/// One script of the manifest (spec: agent API, WorkspaceAgentScript).
+/// One script of the manifest (docs/contracts/agent-api.md#scripts-and-their-results).
 package struct WorkspaceScript: Sendable, Equatable {
     /// 16 raw bytes.
     package var id: Data
