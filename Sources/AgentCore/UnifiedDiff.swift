@@ -34,7 +34,8 @@ package enum UnifiedDiff {
         return writer.out
     }
 
-    /// What two texts don't have in common at their ends, with lines of context around it.
+    /// The lines that two texts don't have in common at their ends. What is common there is not aligned: an alignment
+    /// that could pair its lines otherwise would show changes next to lines that it doesn't know, without context.
     private struct Middle {
         let old: Range<Int>
         let new: Range<Int>
@@ -42,26 +43,42 @@ package enum UnifiedDiff {
         let line: Int
         /// How many lines there are in the old text's.
         let lines: Int
+        /// How many of the lines before and after it can be context.
+        let before: Int
+        let after: Int
+        /// Where those before begin, in both texts.
+        let start: Int
 
         /// nil when the texts are equal.
         init?(_ old: [UInt8], _ new: [UInt8], context: Int) {
             let equal = ByteScan.equalAtStart(old, new)
             guard equal < max(old.count, new.count) else { return nil }
             let equalAtEnd = ByteScan.equalAtEnd(old, new, limit: min(old.count, new.count) - equal)
-            var start = ByteScan.last(newline, in: old, 0..<equal).map { $0 + 1 } ?? 0
+            let first = Self.lineStart(old, upTo: equal)
             // The bytes between there and the first that differ can be equal at the end, too.
             var end = old.count - equalAtEnd
             if !Self.isLineStart(old, end) || !Self.isLineStart(new, new.count - equalAtEnd) {
                 end = ByteScan.lineEnd(in: old, from: end)
             }
-            for _ in 0..<context where start > 0 {
-                start = ByteScan.last(newline, in: old, 0..<start - 1).map { $0 + 1 } ?? 0
+            self.old = first..<end
+            self.new = first..<new.count - (old.count - end)
+            line = ByteScan.count(newline, in: old, 0..<first)
+            lines = ByteScan.lines(in: old, first..<end)
+            var (start, before, after) = (first, 0, 0)
+            while before < context, start > 0 {
+                start = Self.lineStart(old, upTo: start - 1)
+                before += 1
             }
-            for _ in 0..<context { end = ByteScan.lineEnd(in: old, from: end) }
-            self.old = start..<end
-            self.new = start..<new.count - (old.count - end)
-            line = ByteScan.count(newline, in: old, 0..<start)
-            lines = ByteScan.lines(in: old, start..<end)
+            while after < context, end < old.count {
+                end = ByteScan.lineEnd(in: old, from: end)
+                after += 1
+            }
+            (self.start, self.before, self.after) = (start, before, after)
+        }
+
+        /// Where the line begins that has the byte at a place.
+        private static func lineStart(_ text: [UInt8], upTo place: Int) -> Int {
+            ByteScan.last(newline, in: text, 0..<place).map { $0 + 1 } ?? 0
         }
 
         private static func isLineStart(_ text: [UInt8], _ place: Int) -> Bool {
@@ -69,24 +86,26 @@ package enum UnifiedDiff {
         }
     }
 
-    /// Writes hunks, going forwards through both texts.
+    /// Writes hunks, going forwards through both texts. Lines are counted from the middle's first, so that the context
+    /// before it has negative numbers.
     private struct Writer {
         var out: [UInt8] = []
         private let (old, new): ([UInt8], [UInt8])
         private let middle: Middle
-        private var (oldLine, newLine) = (0, 0)
+        private var (oldLine, newLine): (Int, Int)
         private var (oldPlace, newPlace): (Int, Int)
 
         init(_ old: [UInt8], _ new: [UInt8], _ middle: Middle) {
             (self.old, self.new, self.middle) = (old, new, middle)
-            (oldPlace, newPlace) = (middle.old.lowerBound, middle.new.lowerBound)
+            (oldLine, newLine) = (-middle.before, -middle.before)
+            (oldPlace, newPlace) = (middle.start, middle.start)
         }
 
         /// - Parameter changes: at least one.
         mutating func write(_ changes: ArraySlice<LineAlignment.Change>, context: Int) {
             guard let first = changes.first, let last = changes.last else { return }
-            let before = min(context, first.old.lowerBound)
-            let behind = min(context, middle.lines - last.old.upperBound)
+            let before = min(context, middle.before + first.old.lowerBound)
+            let behind = min(context, middle.lines + middle.after - last.old.upperBound)
             skip(to: first.old.lowerBound - before, first.new.lowerBound - before)
             let oldRange = range(first.old.lowerBound - before..<last.old.upperBound + behind)
             let newRange = range(first.new.lowerBound - before..<last.new.upperBound + behind)

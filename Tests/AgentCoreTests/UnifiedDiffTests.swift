@@ -44,6 +44,20 @@ struct UnifiedDiffTests {
         #expect(Array(diff(old, new).utf8) == Array((Self.head + hunks).utf8))
     }
 
+    /// Lines that are equal to those after them are added; there is context after them all the same.
+    @Test func contextGoesBeyondWhatDiffers() {
+        let (before, after) = (["p", "q", "r"], ["s", "t", "u", "v"])
+        func text(_ lines: [String]) -> String { lines.map { "\($0)\n" }.joined() }
+        let old = text(before + ["X", "A", "A", "A"] + after)
+        let new = text(before + ["Y", "A", "A", "A", "A", "A", "A"] + after)
+        for (old, new) in [(old, new), (new, old)] {
+            let lines = diff(old, new).split(separator: "\n")
+            let last = lines.lastIndex { !$0.hasPrefix(" ") } ?? 0
+            let first = lines.firstIndex { $0.hasPrefix("-") && !$0.hasPrefix("---") } ?? 0
+            #expect(lines.count - 1 - last == 3 && first == 6, "\(lines)")
+        }
+    }
+
     @Test func contextCanBeOfAnyLength() {
         let old = (1...9).map { "\($0)\n" }.joined()
         let new = old.replacingOccurrences(of: "3", with: "x").replacingOccurrences(of: "6", with: "y")
@@ -120,6 +134,25 @@ struct UnifiedDiffTests {
             #expect(result == new)
             #expect(changed == leastChanges(old, new), "\(String(decoding: diff, as: UTF8.self))")
             #expect(diff.isEmpty == (old == new))
+            try checkContext(diff, old, context)
+        }
+    }
+
+    /// Each hunk has as many unchanged lines at both ends as there are, up to the context's number.
+    private func checkContext(_ diff: [UInt8], _ old: [UInt8], _ context: Int) throws {
+        let total = old.count { $0 == 10 } + (old.last.map { $0 != 10 } ?? false ? 1 : 0)
+        let hunks = String(decoding: diff, as: UTF8.self).components(separatedBy: "\n@@ -").dropFirst()
+        for hunk in hunks {
+            let lines = hunk.split(separator: "\n").filter { !$0.hasPrefix("\\") }
+            let numbers = lines[0].prefix { $0 != " " }.split(separator: ",").compactMap { Int($0) }
+            let count = numbers.count > 1 ? numbers[1] : 1
+            // With no lines, the number is that of the line before.
+            let start = count == 0 ? numbers[0] : numbers[0] - 1
+            let body = lines.dropFirst()
+            let before = body.prefix { $0.hasPrefix(" ") }.count
+            let behind = body.reversed().prefix { $0.hasPrefix(" ") }.count
+            #expect(before == min(context, start + before), "\(hunk)")
+            #expect(behind == min(context, total - start - count + behind), "\(hunk)")
         }
     }
 
