@@ -89,6 +89,9 @@ struct TarReader {
             throw FilesError(.invalid, "the archive is empty: not even the end of one is there")
         }
         guard case .header = state, input.readableBytes == 0, local.isEmpty else {
+            if offset == 0, ForeignArchive.name(of: input.readableBytesView) != nil {
+                throw Self.notTar(input.readableBytesView)
+            }
             throw FilesError(.invalid, "the archive is cut off behind byte \(offset + input.readableBytes)")
         }
     }
@@ -99,6 +102,14 @@ struct TarReader {
         return bytes[...]
     }
 
+    /// - Parameter start: the first bytes of what is no tar archive.
+    private static func notTar(_ start: some Collection<UInt8>) -> FilesError {
+        guard let name = ForeignArchive.name(of: start) else {
+            return FilesError(.invalid, "this is not a tar archive, neither plain nor compressed with gzip")
+        }
+        return FilesError(.invalid, "this is \(name); send a tar archive that is plain or compressed with gzip")
+    }
+
     private func damaged(_ what: String) -> FilesError {
         FilesError(.invalid, "the archive is damaged before byte \(offset): \(what)")
     }
@@ -107,9 +118,7 @@ struct TarReader {
     private mutating func read(header block: ArraySlice<UInt8>) throws(FilesError) -> TarEntry? {
         let sums = TarBlock.sums(block)
         guard let sum = TarNumber.parse(block[TarBlock.checksum]), sum == sums.unsigned || sum == sums.signed else {
-            throw offset == TarBlock.bytes
-                ? FilesError(.invalid, "this is not a tar archive, neither plain nor compressed with gzip")
-                : damaged("the checksum of a header is wrong")
+            throw offset == TarBlock.bytes ? Self.notTar(block) : damaged("the checksum of a header is wrong")
         }
         guard let size = TarNumber.parse(block[TarBlock.size]), size >= 0 else {
             throw damaged("the size of an entry is no number")

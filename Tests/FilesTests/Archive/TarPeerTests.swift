@@ -66,6 +66,23 @@ import Testing
         }
     }
 
+    /// Small ones are shorter than a header of tar.
+    @Test(arguments: [1, 100_000], ["xz", "bzip2", "gzip"])
+    func whatTarCompressesOtherwiseIsNamed(size: Int, program: String) throws {
+        let directory = try TemporaryDirectory()
+        try directory.write("f", (0..<size).map { _ in UInt8.random(in: 0...255) })
+        mkdir("\(directory.path)/in", 0o755)
+        let result = try CommandResult.of(
+            ["tar", "-C", directory.path, "--use-compress-program=\(program)", "-cf", "\(directory.path)/a", "f"])
+        try #require(result.code == 0, "\(result.errors)")
+        let text = failure { try extract(try directory.read("a"), to: "\(directory.path)/in") }
+        let expected =
+            "this is an archive compressed with \(program); "
+            + "send a tar archive that is plain or compressed with gzip"
+        #expect(text == (program == "gzip" ? nil : expected))
+        #expect(directory.tree.contains("in/f") == (program == "gzip"))
+    }
+
     @Test func tarReadsWhatItWrites() throws {
         let directory = try TemporaryDirectory()
         // GNU tar takes no directory of 300 levels in one name on some systems; the rest is as in the codec's tests.

@@ -169,6 +169,14 @@ struct TarTests {
         #expect(
             refusal([UInt8](repeating: 0x41, count: 512))
                 == "this is not a tar archive, neither plain nor compressed with gzip")
+        let hint = "; send a tar archive that is plain or compressed with gzip"
+        #expect(refusal(Array("BZh91AY".utf8)) == "this is an archive compressed with bzip2" + hint)
+        #expect(
+            refusal([0x28, 0xB5, 0x2F, 0xFD] + [UInt8](repeating: 1, count: 600))
+                == "this is an archive compressed with zstd" + hint)
+        #expect(refusal(Array("PK\u{3}\u{4}".utf8)) == "this is a zip archive" + hint)
+        // The name of a tar archive's first file may begin like them.
+        #expect(refusal(archive([.file("BZh91", "abc")])) == nil)
         var broken = archive([.file("a"), .file("b")])
         broken[512] ^= 1
         #expect(refusal(broken) == "the archive is damaged before byte 1024: the checksum of a header is wrong")
