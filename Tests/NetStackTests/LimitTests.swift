@@ -310,7 +310,8 @@ import Testing
         let ping: [UInt8] = [128, 0, 0, 0, 1, 2, 3, 4]
         let cases: [(DropReason, [UInt8])] = [
             (.unknownProtocol, packet(next: 59, [])), (.unknownProtocol, packet(next: 0, [58, 0, 0, 0, 0, 0, 0, 0])),
-            (.badFragment, packet(next: 44, [58, 0, 0, 1, 0, 0, 0, 0])), (.notForUs, packet(next: 58, ping, to: theirs)),
+            (.badFragment, packet(next: 44, [58, 0, 0, 1, 0, 0, 0, 0])),
+            (.notForUs, packet(next: 58, ping, to: theirs)),
             (.badSource, packet(next: 58, ping, from: ours)),
             (.badSource, packet(next: 58, ping, from: .unspecified)),
             (.badSource, packet(next: 58, ping, from: IPAddress(high: 0xff02 << 48, low: 1))),
