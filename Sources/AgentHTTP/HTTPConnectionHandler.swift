@@ -50,20 +50,12 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
     private var isBusy = false
     let output: ResponseOutput
     /// What waits for a client that reads slowly.
-    lazy var outputQueue: OutputQueues.Queue = {
-        let queue = service.outputQueues.make()
-        if let loop = context?.eventLoop {
-            let handler = NIOLoopBound(self, eventLoop: loop)
-            queue.onOverflow = { loop.execute { handler.value.abort() } }
-        }
-        hasOutputQueue = true
-        return queue
-    }()
-    private var hasOutputQueue = false
+    lazy var outputQueue = makeOutputQueue()
+    var hasOutputQueue = false
     /// Bytes that arrived.
-    private var arrived = 0
+    private(set) var arrived = 0
     /// How far a request that waited for its client had got at the last look.
-    private var progress: (arrived: Int, written: Int)?
+    var progress: (arrived: Int, written: Int)?
     /// Closes the WebSocket that the connection has become.
     private var closeUpgraded: ((WebSocketCloseCode) -> Void)?
 
@@ -197,15 +189,6 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         logger.debug("closed an idle connection to make room", metadata: ["peer": "\(info.peer)"])
         context?.close(promise: nil)
         return true
-    }
-
-    /// Closes the connection if its request waits for the client, which has neither sent nor read anything since the last
-    /// call.
-    func closeIfStalled() {
-        let isWaiting = output.isStalled || state.phase == .streaming && streamed?.wantsMore == true
-        let now = (arrived, output.bytes)
-        defer { progress = isWaiting ? now : nil }
-        if isWaiting, let progress, progress == now { abort() }
     }
 
     /// Closes the connection, also during a request.

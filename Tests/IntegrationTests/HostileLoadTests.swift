@@ -22,10 +22,8 @@ import Testing
         }
     }
 
-    /// Each finding of a slow pattern would take minutes: that starts are done before any of them, and the end before all,
-    /// shows that neither waits for them.
-    @Test(.timeLimit(.minutes(10))) func startsAndTheEndWaitForNone() async throws {
-        let daemon = try DaemonProcess()
+    /// What hostile clients ask for: a long output, files, a process that never ends, and many with long commands.
+    private func prepare(_ daemon: DaemonProcess) throws -> (text: String, directory: String, endless: String) {
         let connection = try daemon.connect()
         let text = try connection.start("exec python3 -c '\(Self.slowText(lines: 100_000))'")
         #expect(try connection.finish(text)["exit_code"] as? Int == 0)
@@ -36,10 +34,18 @@ import Testing
             let made = try connection.run("exec python3 -c '\(Self.slowText(lines: 10_000))' >\(file)")
             #expect(made["exit_code"] as? Int == 0)
         }
-        let endless = try connection.start("exec yes")
         for _ in 0..<200 {
             _ = try connection.start("true #" + String(repeating: "\u{1}", count: 200_000))
         }
+        return (text, directory, try connection.start("exec yes"))
+    }
+
+    /// Each finding of a slow pattern would take minutes: that starts are done before any of them, and the end before all,
+    /// shows that neither waits for them.
+    @Test(.timeLimit(.minutes(10))) func startsAndTheEndWaitForNone() async throws {
+        let daemon = try DaemonProcess()
+        let connection = try daemon.connect()
+        let (text, directory, endless) = try prepare(daemon)
         let pattern = Self.slowPattern.addingPercentEncoding(withAllowedCharacters: .alphanumerics) ?? ""
         let base = RawConnection.processes
 
