@@ -386,7 +386,7 @@ extension UnitStore {
             let padding = String(repeating: "x", count: AgentSocketLimits.allNamesBytes / AgentSocketLimits.units - 6)
             for number in 0..<AgentSocketLimits.units { try store.register("\(number) \(padding)") }
             for number in 0..<AgentSocketLimits.edges {
-                try store.want("\(number / 1_000 + 1_000) \(padding)", "\(number % 1_000) \(padding)")
+                try store.want("\(1_000 + number / 12) \(padding)", "\(number % 1_000) \(padding)")
             }
             for number in 0..<AgentSocketLimits.events / 2 {
                 try store.complete("\(number) \(padding)")
@@ -394,8 +394,11 @@ extension UnitStore {
             await store.kept()
             let size = try #require(readFile(home.path)).count
             print("the largest graph: \(size) bytes")
-            #expect(size < AgentSocketLimits.journalBytes)
-            #expect(home.store().face == store.face)
+            #expect(size < AgentSocketLimits.journalBytes / 2)
+            let read = UnitHistory.read(Array(try #require(readFile(home.path))), machine: "boot")
+            #expect(read.damagedBytes == 0 && read.history.graph.edgeCount == AgentSocketLimits.edges)
+            #expect(read.history.graph.list() == store.list())
+            #expect(read.history.events.all.count == AgentSocketLimits.events)
             // Too large a file is set aside.
             truncate(home.path, off_t(AgentSocketLimits.journalBytes + 1))
             #expect(home.store().count == 0)

@@ -154,7 +154,10 @@ import Testing
                 connection.upgrade(request)
             }
         }
-        let link = DialTest.link(try identity(.google, metadata: metadata, controlPlane: server))
+        var configuration = try identity(.google, metadata: metadata, controlPlane: server)
+        // A busy machine.
+        configuration.times.metadata = .seconds(60)
+        let link = DialTest.link(configuration)
         @Sendable func dial() async throws {
             let (channel, _) = try await link.dialler.connectTransport { _ in }
             try await channel.close()
