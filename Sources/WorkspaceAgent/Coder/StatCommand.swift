@@ -23,14 +23,14 @@ struct StatAllCommand: ParsableCommand {
         commandName: "all", abstract: "Show everything; the same as without a subcommand.",
         discussion: """
             Example:
-              workspace-agent stat --output json
+              workspace-agent stat all --output json
             """)
 
     @Option(name: .shortAndLong, help: "table or json. [WORKSPACE_AGENT_STAT_TABLE_OUTPUT]")
     var output: SyncFormat = .table
 
     func run() throws {
-        let stat = try MachineStat()
+        let stat = MachineStat()
         let home = AgentConfiguration.home(ProcessEnvironment.current)
         let (host, container) = try stat.processors(host: true, container: true)
         let isContained = stat.isContained
@@ -79,7 +79,7 @@ struct StatCPUCommand: ParsableCommand {
     var output: StatFormat = .text
 
     func run() throws {
-        let stat = try MachineStat()
+        let stat = MachineStat()
         let isContainer = !host && stat.isContained
         let figures = try stat.processors(host: !isContainer, container: isContainer)
         MachineStat.show(figures.host ?? figures.container, output, nil)
@@ -107,7 +107,7 @@ struct StatMemoryCommand: ParsableCommand {
     var output: StatFormat = .text
 
     func run() throws {
-        let stat = try MachineStat()
+        let stat = MachineStat()
         MachineStat.show(try stat.memory(host: host || !stat.isContained), output, prefix)
     }
 }
