@@ -323,7 +323,8 @@ let package = Package(
             name: "IntegrationTests",
             dependencies: [
                 "AgentCore", "AgentProc", "AgentProto", "AgentSocket", "AgentTestSupport", "BoundaryLog",
-                "ControlPlaneAPI", "ControlPlaneSimulator", "DRPC", "GitCredentials", "IPAddresses", "Tailnet",
+                "ControlPlane", "ControlPlaneAPI", "ControlPlaneSimulator", "DRPC", "GitCredentials", "IPAddresses",
+                "Tailnet",
                 "WorkspaceAgent", .nioCore, .nioPosix, .protobuf,
             ],
             swiftSettings: strict
