@@ -324,8 +324,7 @@ let package = Package(
             dependencies: [
                 "AgentCore", "AgentProc", "AgentProto", "AgentSocket", "AgentTestSupport", "BoundaryLog",
                 "ControlPlane", "ControlPlaneAPI", "ControlPlaneSimulator", "DRPC", "GitCredentials", "IPAddresses",
-                "Tailnet",
-                "WorkspaceAgent", .nioCore, .nioPosix, .protobuf,
+                "Tailnet", "WorkspaceAgent", .nioCore, .nioPosix, .protobuf,
             ],
             swiftSettings: strict
         ),

@@ -32,7 +32,8 @@ import Testing
     @Test func theFirstRequestsAreAnsweredRight() async throws {
         for _ in 0..<Self.starts {
             let directory = try TemporaryDirectory()
-            let (group, answers) = (DispatchGroup(), Mutex<[Result<Int, any Error>]>([]))
+            let group = DispatchGroup()
+            let answers = Mutex<[Result<Int, any Error>]>([])
             for request in Self.requests {
                 let path = "\(directory.path)/http.sock"
                 DispatchQueue.global().async(group: group) {
