@@ -26,6 +26,7 @@ struct Composition {
     private let trimmer: MemoryTrimmer
     private let systemd: Systemd
     private let stop: StopSignal
+    private let reserve: DescriptorReserve
     /// Services start from the first to the last and end from the last to the first: see docs/architecture.md.
     private let capabilities: [Capability]
 
@@ -33,9 +34,9 @@ struct Composition {
     ///   before is closed then.
     init(
         _ context: DaemonContext, _ state: StateDirectory, _ systemd: Systemd, _ processes: ProcessParts,
-        _ inherited: Daemon.Inherited
+        _ inherited: Daemon.Inherited, _ reserve: DescriptorReserve
     ) async throws {
-        (self.context, self.systemd, stop) = (context, systemd, processes.stop)
+        (self.context, self.systemd, self.reserve, stop) = (context, systemd, reserve, processes.stop)
         let (configuration, pool, clock) = (context.configuration, context.pool, context.clock)
         let upward = try ControlPlaneParts(context, processes.commands)
         let manifest = upward?.manifest ?? CurrentManifest()
@@ -135,7 +136,8 @@ struct Composition {
 
     /// All services, and last what begins the shutdown.
     func serviceGroup() -> ServiceGroup {
-        let beginning = ShutdownBeginning(signal: stop, agent: agent) { [service, capabilities, systemd] in
+        let beginning = ShutdownBeginning(signal: stop, reserve: reserve, agent: agent) {
+            [service, capabilities, systemd] in
             service.beginShutdown()
             for capability in capabilities { capability.beginShutdown() }
             systemd.stopping()

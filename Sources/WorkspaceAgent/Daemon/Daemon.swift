@@ -68,9 +68,7 @@ enum Daemon {
         _ configuration: AgentConfiguration, _ inherited: Inherited, _ group: MultiThreadedEventLoopGroup,
         _ executor: EventLoopTaskExecutor
     ) async throws {
-        // The runtime's own pool, which only the shutdown uses, ends the process when it begins without a descriptor: it gets
-        // those that it needs now.
-        await Task.detached {}.value
+        let reserve = DescriptorReserve()
         let log = try DaemonLog(configuration)
         defer { log.pipeline.flush() }
         let state = try StateDirectory.open(configuration.stateDirectory)
@@ -85,7 +83,7 @@ enum Daemon {
         let processes = try ProcessParts(context, inherited)
         let daemon: Composition
         do {
-            daemon = try await Composition(context, state, systemd, processes, inherited)
+            daemon = try await Composition(context, state, systemd, processes, inherited, reserve)
         } catch {
             await processes.reactor.stop()
             throw error
