@@ -34,6 +34,9 @@ package struct NetStackLimits: Sendable {
     package var segmentsInFlight = 4_096
     /// Pairs of ends in TIME_WAIT. The oldest makes room.
     package var timeWaits = 16_384
+    /// Segments that are acknowledged at once, each of them, at the start, after a pause and after a hole: the peer's window is
+    /// small then, it grows by acknowledgments, and one that is delayed may be all that it waits for.
+    package var quickAcknowledgments = 16
     /// Answers that wait to be sent: RST, TSMP, echo. A further one isn't made.
     package var answers = 1_024
     /// Bytes of datagrams that wait for the driver, and as many that wait to be sent. A further one is dropped.

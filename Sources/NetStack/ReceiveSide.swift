@@ -4,6 +4,8 @@ struct ReceiveSide: Sendable {
     static let scale: UInt8 = 7
     /// An acknowledgment is delayed at most so long (docs/contracts/tailnet.md#tcp).
     static let acknowledgmentDelay: Microseconds = 40_000
+    /// A pause of the peer after which its window may be small again (RFC 9293, 3.8.6: its timeout is no shorter).
+    private static let pause: Microseconds = 1_000_000
     /// The reader keeps up when it takes half a window in this time.
     private static let growthTime: Microseconds = 1_000_000
 
@@ -26,6 +28,9 @@ struct ReceiveSide: Sendable {
     /// When a delayed acknowledgment is due.
     var delayedUntil: Microseconds = .never
     private var unacknowledgedBytes = 0
+    /// Segments since the last reason for quick acknowledgments.
+    private var segmentsInOrder = 0
+    private var receivedAt: Microseconds = 0
     /// The largest payload that came: the peer's full segment.
     private var largest = 1
     /// Data that came twice, to be told (RFC 2883).
@@ -100,6 +105,9 @@ struct ReceiveSide: Sendable {
         var (sequence, payload) = (segment.sequence, segment.payload)
         let end = sequence + payload.count
         let early = next - sequence
+        // A repetition, a hole or a pause: the peer begins with a small window.
+        if early != 0 || now - receivedAt > Self.pause { segmentsInOrder = 0 }
+        receivedAt = now
         if early > 0 {
             if !payload.isEmpty { duplicate = SequenceRange(start: sequence, end: .earlier(end, next)) }
             mustAcknowledge = true
@@ -120,7 +128,7 @@ struct ReceiveSide: Sendable {
         if !payload.isEmpty {
             reason =
                 sequence == next
-                ? takeInOrder(payload, now: now, mss: mss, budget: &budget)
+                ? takeInOrder(payload, now: now, mss: mss, limits: limits, budget: &budget)
                 : takeOutOfOrder(payload, at: sequence, limits: limits, budget: &budget)
         }
         if next == finSequence, !hasEnded {
@@ -134,7 +142,8 @@ struct ReceiveSide: Sendable {
     }
 
     private mutating func takeInOrder(
-        _ payload: UnsafeRawBufferPointer, now: Microseconds, mss: Int, budget: inout BufferBudget
+        _ payload: UnsafeRawBufferPointer, now: Microseconds, mss: Int, limits: NetStackLimits,
+        budget: inout BufferBudget
     ) -> DropReason? {
         guard budget.grow(&ring, for: ring.count + payload.count, limit: ringLimit),
             ring.write(payload, at: ring.count)
@@ -152,7 +161,8 @@ struct ReceiveSide: Sendable {
         ring.extend(by: next - old)
         unacknowledgedBytes += payload.count
         largest = max(largest, min(mss, payload.count))
-        if unacknowledgedBytes >= 2 * largest {
+        segmentsInOrder += 1
+        if unacknowledgedBytes >= 2 * largest || segmentsInOrder <= limits.quickAcknowledgments {
             mustAcknowledge = true
         } else if delayedUntil == .never {
             delayedUntil = now + Self.acknowledgmentDelay

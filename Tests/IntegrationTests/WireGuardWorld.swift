@@ -118,7 +118,7 @@ final class WireGuardWorld: Sendable {
     /// curl on a path of the HTTP API.
     func curl(_ path: String, port: Int = 4, _ arguments: String...) throws -> CommandResult {
         try CommandResult.of(
-            ["ip", "netns", "exec", namespace, "curl", "-sS", "-g", "-m", "60", "--noproxy", "*"] + arguments
+            ["ip", "netns", "exec", namespace, "curl", "-sS", "-g", "-m", "600", "--noproxy", "*"] + arguments
                 + ["http://[\(Self.address)]:\(port)\(path)"])
     }
 

@@ -35,19 +35,22 @@ final class KernelPeer {
     static let isPossible = geteuid() == 0 && (try? onOwnThread { _ in }) != nil
 
     /// Runs on a thread that is alone in a new network.
-    static func onOwnThread(seed: String = "", _ body: @escaping @Sendable (KernelPeer) throws -> Void) throws {
+    static func onOwnThread(
+        seed: String = "", limits: NetStackLimits = NetStackLimits(),
+        _ body: @escaping @Sendable (KernelPeer) throws -> Void
+    ) throws {
         // Written before the semaphore is signalled, read behind the wait for it.
         nonisolated(unsafe) var result: Result<Void, any Error> = .success(())
         let done = DispatchSemaphore(value: 0)
         Thread {
-            result = Result { try body(try KernelPeer(seed)) }
+            result = Result { try body(try KernelPeer(seed, limits)) }
             done.signal()
         }.start()
         done.wait()
         try result.get()
     }
 
-    private init(_ seed: String) throws {
+    private init(_ seed: String, _ limits: NetStackLimits) throws {
         guard unshare(newNetwork) == 0 else { throw DeadlineExceeded(what: "a network: errno \(errno)") }
         device = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK)
         // struct ifreq: a name, then IFF_TUN | IFF_NO_PI. The request is TUNSETIFF.
@@ -57,7 +60,7 @@ final class KernelPeer {
             throw DeadlineExceeded(what: "a device: errno \(errno)")
         }
         random = SeededGenerator(seed)
-        stack = NetStack(addresses: [Self.ours], limits: NetStackLimits(), random: &random)
+        stack = NetStack(addresses: [Self.ours], limits: limits, random: &random)
         let script = """
             ip link set lo up; ip link set peer mtu 1280 up; ip addr add \(Self.kernels)/64 dev peer nodad
             """
@@ -114,8 +117,10 @@ final class KernelPeer {
     }
 
     /// Pumps until the condition holds.
-    func wait(_ what: @autoclosure () -> String, _ condition: () throws -> Bool) throws {
-        let end = now + .seconds(60)
+    func wait(
+        _ what: @autoclosure () -> String, within limit: Duration = .seconds(60), _ condition: () throws -> Bool
+    ) throws {
+        let end = now + limit
         while try !condition() {
             guard now < end else { throw DeadlineExceeded(what: what()) }
             pump()

@@ -1,4 +1,5 @@
 import AgentTestSupport
+import Foundation
 import Glibc
 import IPAddresses
 import NIOCore
@@ -67,6 +68,33 @@ struct KernelTests {
             }
             #expect(ours.view.received == count && theirs.view.received == count)
             #expect(!ours.isCorrupt && !theirs.isCorrupt)
+        }
+    }
+
+    /// Uploads of the kernel over a bad path, with and without quick acknowledgments: prints bytes a second.
+    @Test(.enabled(if: ProcessInfo.processInfo.environment["WA_LONG"] != nil)) func uploadsOverABadPath() throws {
+        for (round, loss) in [0.05, 0.05, 0.05, 0.01, 0].enumerated() {
+            var figures: [String] = []
+            for quick in [0, 16] {
+                nonisolated(unsafe) var rate = 0.0
+                var limits = NetStackLimits()
+                limits.quickAcknowledgments = quick
+                try KernelPeer.onOwnThread(seed: "upload \(round)", limits: limits) { peer in
+                    peer.path = Link.Path(delay: .microseconds(12_500), loss: loss)
+                    let (id, kernel) = try peer.connection(weConnect: false)
+                    let (ours, theirs) = (OurEnd(peer, id), KernelEnd(kernel))
+                    let (began, count) = (peer.now, 4 << 20)
+                    theirs.write(count)
+                    theirs.finish()
+                    ours.finish()
+                    try peer.wait("\(ours.view) and \(theirs.view)", within: .seconds(300)) {
+                        [ours.view, theirs.view].allSatisfy(\.isOver)
+                    }
+                    rate = Double(count) / ((peer.now - began) / .seconds(1)) / 1e6
+                }
+                figures.append("\(quick): \((rate * 100).rounded() / 100)")
+            }
+            print("upload at \(loss): \(figures.joined(separator: ", ")) MB/s")
         }
     }
 
