@@ -43,6 +43,7 @@ long='
 Sources/WorkspaceAgent/Daemon/AgentConfiguration.swift:init    one flag after the other
 Sources/WorkspaceAgent/Daemon/Composition.swift:init           the whole daemon, read from top to bottom
 Tests/AgentSocketTests/CommandLineTests.swift:aUnitsLife       one unit through all commands
+Tests/AgentSocketTests/UnitJournalTests.swift                  one file of units, and all that can happen to it
 Tests/BoundaryLogTests/KillTests.swift:killedTwentyTimes       one drill
 Tests/ControlPlaneSimulatorTests/SimulatorServerTests.swift    one server, every way to reach it
 Tests/ControlPlaneSimulatorTests/SimulatorServiceTests.swift   one service, every rpc

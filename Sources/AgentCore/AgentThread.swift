@@ -33,7 +33,7 @@ public func startThread(_ name: String, _ body: @escaping @Sendable () -> Void) 
 /// Makes the calling thread nicer; the other threads of the process stay as they are.
 /// - Parameter increment: added to the niceness; the sum ends at 19.
 func addNiceness(_ increment: CInt) {
-    // 0 is the calling thread, and a niceness of -1 is no error.
+    // 0 is the calling thread, and a niceness of -1 is not an error.
     errno = 0
     let now = getpriority(__priority_which_t(PRIO_PROCESS.rawValue), 0)
     guard errno == 0 else { return }

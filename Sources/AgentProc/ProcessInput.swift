@@ -168,7 +168,7 @@ struct EndOfFileKey: Equatable {
         self.init(key: key, lineEnds: Set(ends))
     }
 
-    /// The key once, or twice behind half a line: there the first only hands the program what was typed.
+    /// The key once, or twice after half a line: there the first only hands the program what was typed.
     /// - Parameter last: the last byte that was typed; nil when none was.
     func presses(after last: UInt8?) -> [UInt8] {
         guard let lineEnds, let last, !lineEnds.contains(last) else { return [key] }

@@ -1,7 +1,7 @@
 import AgentCore
 import Glibc
 
-/// Where waits do what may take long, each kind on threads of its own: starts and signals never wait behind it, and the
+/// Where waits do what may take long, each kind on threads of its own: starts and signals never wait for it, and the
 /// shutdown doesn't either.
 public final class WaitWork: Sendable {
     /// Looks for patterns in output. It computes, so it leaves the cores to all others.

@@ -7,7 +7,7 @@ import Synchronization
 /// The file that keeps units while the daemon is restarted or has died.
 ///
 /// Changes are appended; when the file has grown it is written anew. Nothing is flushed to the disk: what a
-/// machine loses when it goes down is of no use after its next start, for which all start-up scripts run again.
+/// machine loses when it goes down is not needed after its next start, for which all start-up scripts run again.
 /// A journal that cannot be written costs nothing else: its problem is in ``problem``, and it is tried again.
 public final class UnitJournal: Sendable {
     private struct State: Sendable {
@@ -102,7 +102,7 @@ public final class UnitJournal: Sendable {
         let moved = OwnFile.isFree(place) && rename(path, place) == 0
         state.update { $0.isSetAside = true }
         logger.warning(
-            "the file of kept units is damaged; what was behind the damage is forgotten",
+            "the file of kept units is damaged; what came after the damage is forgotten",
             metadata: ["error": "\(reason)", "path": "\(moved ? place : path)"])
     }
 

@@ -4,7 +4,7 @@ struct ReceiveSide: Sendable {
     static let scale: UInt8 = 7
     /// An acknowledgment is delayed at most so long (docs/contracts/tailnet.md#tcp).
     static let acknowledgmentDelay: Microseconds = 40_000
-    /// A pause of the peer after which its window may be small again (RFC 9293, 3.8.6: its timeout is no shorter).
+    /// A pause of the peer after which its window may be small again (its retransmission timeout is not shorter).
     private static let pause: Microseconds = 1_000_000
     /// The reader keeps up when it takes half a window in this time.
     private static let growthTime: Microseconds = 1_000_000

@@ -127,8 +127,8 @@ extension RotatingLogSink {
         }
     }
 
-    /// The last bytes of the current file, and behind it the rotated files that were written later than a moment, the
-    /// newest first, each behind a line that names it. The last line says what was cut, if so. Blocks.
+    /// The last bytes of the current file, and after it the rotated files that were written later than a moment, the
+    /// newest first, each after a line that names it. The last line says what was cut, if so. Blocks.
     /// - Parameters:
     ///   - current: bytes of the current file.
     ///   - total: bytes of all files.

@@ -1,6 +1,6 @@
 /// Whether a peer that has not answered a ping shows another sign of life, without I/O.
 ///
-/// A ping waits behind the output before it, so until it has arrived what counts is whether the peer accepts output. And while
+/// A ping waits for the output before it, so until it has arrived what counts is whether the peer accepts output. And while
 /// we do not read, because the peer does not or the route is busy, a pong may be waiting.
 struct PeerProgress {
     private var hasPaused = false

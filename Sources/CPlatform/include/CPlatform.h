@@ -199,7 +199,7 @@ int wa_unix_probe(const char *path);
 int wa_unix_server(const char *path, pid_t *pid, uid_t *uid);
 /// Longest path, in bytes, that a unix socket address holds.
 size_t wa_unix_path_max(void);
-/// The TCP port on which a socket listens; 0 for another socket, -errno for what is no socket.
+/// The TCP port on which a socket listens; 0 for another socket, -errno for what is not a socket.
 int wa_listening_port(int fd);
 int wa_peer_credentials(int fd, pid_t *pid, uid_t *uid, gid_t *gid);
 /// Sends one datagram to a systemd notification socket (a leading '@' names an abstract one).

@@ -102,7 +102,7 @@ struct TarReader {
         return bytes[...]
     }
 
-    /// - Parameter start: the first bytes of what is no tar archive.
+    /// - Parameter start: the first bytes of what is not a tar archive.
     private static func notTar(_ start: some Collection<UInt8>) -> FilesError {
         guard let name = ForeignArchive.name(of: start) else {
             return FilesError(.invalid, "this is not a tar archive, neither plain nor compressed with gzip")

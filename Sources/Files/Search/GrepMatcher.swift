@@ -80,7 +80,7 @@ struct GrepMatcher: Sendable {
         return (matches, true)
     }
 
-    /// Where one call of the pattern ends: behind a newline or, within a long line, somewhere.
+    /// Where one call of the pattern ends: after a newline or, within a long line, somewhere.
     private static func windowEnd(from start: Int, in text: UnsafeRawBufferPointer) -> Int {
         guard let base = text.baseAddress, text.count - start > windowBytes else { return text.count }
         let search = start + windowBytes
