@@ -48,6 +48,7 @@ Tests/BoundaryLogTests/KillTests.swift:killedTwentyTimes       one drill
 Tests/ControlPlaneSimulatorTests/SimulatorServerTests.swift    one server, every way to reach it
 Tests/ControlPlaneSimulatorTests/SimulatorServiceTests.swift   one service, every rpc
 Tests/DesktopTests/ViewerTests.swift:aPersonSeesTypesAndClicks one visit with a browser
+Tests/WorkspaceScriptsTests/ManifestReportTests.swift:everythingThatAManifestHolds one manifest with every field
 Tests/YamuxTests/VectorTests.swift:play                        one recorded exchange, event by event
 '
 found=$(awk '
