@@ -82,7 +82,7 @@ import Testing
         let world = try WireGuardWorld()
         try await world.start()
         let server = """
-            import socket
+            import socket, sys
             s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             s.bind(("127.0.0.1", 0))
             print(s.getsockname()[1], flush=True)
