@@ -76,6 +76,11 @@ struct EntryRoutes: Sendable {
         let mode = try body.mode.map { try Self.mode($0) }
         return try await changing([body.path], context) {
             let path = LexicalPath.clean(body.path)
+            // A link that leads nowhere is in the way, too.
+            var info = stat()
+            let isThere = withPath(path, { lstat($0, &info) }) == 0
+            let isDirectory = withPath(path, { stat($0, &info) }) == 0 && info.st_mode & S_IFMT == S_IFDIR
+            if isThere, !isDirectory { throw FilesError.system(EEXIST, "mkdir", path) }
             if body.parents ?? true {
                 try Directories.make(path, mode: mode ?? 0o755, mask: files.fileMask)
             } else {

@@ -142,6 +142,17 @@ import Testing
         #expect(info.st_mode & 0o7777 == 0o700)
         try make("f")
         #expect(try post("make-directory", ["path": path("f/g")]).status == 400)
+        // A file is in the way, or a link, wherever it leads.
+        symlink("f", path("link"))
+        symlink("nowhere", path("dangling"))
+        symlink("s", path("s-link"))
+        for name in ["f", "link", "dangling"] {
+            for parents in [true, false] {
+                let answer = try post("make-directory", ["path": path(name), "parents": parents])
+                #expect(answer.status == 409 && answer.text.contains("file exists"), "\(name): \(answer.text)")
+            }
+        }
+        #expect(try post("make-directory", ["path": path("s-link")]).status == 200)
         #expect(try post("set-mode", ["path": path("f"), "mode": "0751"]).status == 200)
         stat(path("f"), &info)
         #expect(info.st_mode & 0o7777 == 0o751)
