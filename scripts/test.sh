@@ -35,4 +35,6 @@ $(sed -nE 's/^◇ Test ("[^"]*"|[^ (]+\(.*\)) started\.$/1 \1/p; s/^[✔✘] Tes
 for target in $(ls -d Tests/*Tests | xargs -n 1 basename); do run "$target" "^$target\\."; done
 # Has the machine give numbers of ended processes out again, so it runs beside no other test.
 WA_PID_REUSE=1 run PidReuse aSessionThatHasTheNumberOfAnEarlierOneIsSpared
+# Takes all cores, on which others' deadlines count.
+WA_HOSTILE=1 run HostileLoad '^IntegrationTests\.HostileLoadTests'
 [ -z "$failed" ] || { echo "$summary" >&2; echo "failed:$failed" >&2; exit 1; }
