@@ -36,7 +36,6 @@ public struct LogStream: Sendable {
                 log.removeReader(reader)
             }
             var next = log.start(lines: lines)
-            var isQuiet = false
             while true {
                 let batch = log.read(from: next)
                 if batch.missed > 0 {
@@ -45,14 +44,12 @@ public struct LogStream: Sendable {
                 next = batch.next
                 let events = Self.events(batch.lines.filter { $0.level >= least })
                 if events.readableBytes > 0 { try await writer.write(events) }
-                guard batch.lines.isEmpty else {
-                    isQuiet = false
-                    continue
-                }
+                guard batch.lines.isEmpty else { continue }
                 if log.isClosed || !log.hasReader(reader) { break }
-                if isQuiet { try await writer.write(ByteBuffer(string: ":\n\n")) }
-                try await wakeup.wait(atMost: Self.heartbeat, clock)
-                isQuiet = true
+                // Only the time makes a beat: a signal may come for a line that has been read already.
+                if try await !wakeup.wait(atMost: Self.heartbeat, clock) {
+                    try await writer.write(ByteBuffer(string: ":\n\n"))
+                }
             }
             try await writer.finish(nil)
         }

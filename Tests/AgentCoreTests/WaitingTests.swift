@@ -83,7 +83,9 @@ import Testing
         let waiting = Task { try await wakeup.wait(atMost: .seconds(5), AgentClock(clock)) }
         await clock.sleepers(1)
         clock.advance(by: .seconds(5))
-        try await waiting.value
+        #expect(try await waiting.value == false)
+        wakeup.signal()
+        #expect(try await wakeup.wait(atMost: .seconds(5), AgentClock(clock)))
         let cancelled = Task { try await wakeup.wait() }
         cancelled.cancel()
         await #expect(throws: CancellationError.self) { try await cancelled.value }

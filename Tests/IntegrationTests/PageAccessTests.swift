@@ -223,6 +223,8 @@ import Testing
         func read(until text: String) throws {
             while seen.last?.contains(text) != true {
                 let event = try #require(try stream.next())
+                // A beat of the heart, when the machine is slow.
+                if event.kind.isEmpty && event.comments > 0 { continue }
                 #expect(
                     event.kind == "line" && event.json["message"] is String && event.json["metadata"] is [String: Any])
                 seen.append(event.data)
@@ -231,10 +233,8 @@ import Testing
         try read(until: "agent socket is listening")
         _ = try daemon.connect().request("GET", "/api/v0/units")
         try read(until: "\"path\":\"/api/v0/units\"")
-        // It ends with the daemon, and does not hold it up.
-        let start = ContinuousClock.now
+        // The daemon ends it, and doesn't cut it off after its grace.
         #expect(try await daemon.stop() == 0)
-        #expect(ContinuousClock.now - start < .seconds(4))
         while try stream.next() != nil {}
     }
 

@@ -31,13 +31,21 @@ package final class Wakeup: Sendable {
     }
 
     /// Waits for a signal, but not longer than this.
+    /// - Returns: whether there was a signal; false when the time is up.
     /// - Throws: as ``wait()``.
-    package func wait(atMost limit: Duration, _ clock: AgentClock) async throws {
-        try await withThrowingTaskGroup(of: Void.self) { group in
-            group.addTask { try await clock.sleep(limit) }
-            group.addTask { try await self.wait() }
-            try await group.next()
-            group.cancelAll()
+    @discardableResult
+    package func wait(atMost limit: Duration, _ clock: AgentClock) async throws -> Bool {
+        try await withThrowingTaskGroup(of: Bool.self) { group in
+            group.addTask {
+                try await clock.sleep(limit)
+                return false
+            }
+            group.addTask {
+                try await self.wait()
+                return true
+            }
+            defer { group.cancelAll() }
+            return try await group.next() ?? false
         }
     }
 }
