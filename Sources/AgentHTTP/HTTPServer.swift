@@ -56,6 +56,11 @@ public final class HTTPServer: Service {
     /// Open connections by the kind of their listener.
     public var openConnections: [String: Int64] { connections.open }
 
+    /// Whether one of the listeners has this TCP port.
+    public func listens(on port: Int) -> Bool {
+        serving.withLock { $0.channels.contains { $0.localAddress?.port == port } }
+    }
+
     /// Listens on a unix socket that is bound already; its file is removed at shutdown.
     public func serve(_ listener: UnixListener, policy: AccessPolicy) async throws {
         let channel = try await bootstrap(policy, .unix).withBoundSocket(listener.descriptor).get()

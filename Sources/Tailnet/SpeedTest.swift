@@ -3,9 +3,9 @@ import NIOCore
 
 /// The server of a speed test (docs/contracts/tailnet.md#speed-test): the client sends one line of JSON, and then one
 /// side sends for the time that it says.
-final class SpeedTest: ChannelInboundHandler {
-    typealias InboundIn = ByteBuffer
-    typealias OutboundOut = ByteBuffer
+package final class SpeedTest: ChannelInboundHandler {
+    package typealias InboundIn = ByteBuffer
+    package typealias OutboundOut = ByteBuffer
 
     static let version = 2
     /// Bytes of the longest request.
@@ -33,12 +33,18 @@ final class SpeedTest: ChannelInboundHandler {
     private var state = State.waiting(ByteBuffer())
     private var timer: Scheduled<Void>?
 
-    func channelActive(context: ChannelHandlerContext) {
+    /// Serves a connection; to be called on its event loop.
+    package static func serve(_ channel: any Channel) throws {
+        try channel.syncOptions?.setOption(.allowRemoteHalfClosure, value: true)
+        try channel.pipeline.syncOperations.addHandler(SpeedTest())
+    }
+
+    package func channelActive(context: ChannelHandlerContext) {
         let channel = context.channel
         timer = context.eventLoop.scheduleTask(in: Self.longest) { channel.close(promise: nil) }
     }
 
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    package func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         guard case .waiting(var request) = state else { return }
         request.writeImmutableBuffer(Self.unwrapInboundIn(data))
         state = .waiting(request)
@@ -100,16 +106,16 @@ final class SpeedTest: ChannelInboundHandler {
         }
     }
 
-    func channelWritabilityChanged(context: ChannelHandlerContext) { send(context) }
+    package func channelWritabilityChanged(context: ChannelHandlerContext) { send(context) }
 
-    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+    package func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         guard case ChannelEvent.inputClosed? = event as? ChannelEvent else { return }
         // A client that downloads may have ended its side; one that uploads is done.
         if case .downloading = state { return }
         context.close(promise: nil)
     }
 
-    func channelInactive(context: ChannelHandlerContext) { timer?.cancel() }
+    package func channelInactive(context: ChannelHandlerContext) { timer?.cancel() }
 
-    func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
+    package func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
 }

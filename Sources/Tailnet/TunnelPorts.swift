@@ -3,27 +3,31 @@ import NIOCore
 import NIOPosix
 import NetStack
 
-/// What there is at our addresses in the tunnel (docs/contracts/tailnet.md#ports): the HTTP API, the speed test, and
-/// this machine's loopback ports.
+/// What there is at our addresses in the tunnel (docs/contracts/tailnet.md#ports): the services of the daemon, each at
+/// its port, and this machine's loopback ports.
 package final class TunnelPorts: TunnelServices {
     package static let speedTest: UInt16 = 3
     package static let http: UInt16 = 4
-    /// SSH and terminals, which are not served yet: they must not lead to this machine's own.
-    static let reserved: Set<UInt16> = [1, 2, 22]
+    /// Ports of services alone: without one they do not lead to what this machine has there.
+    static let reserved: Set<UInt16> = [1, 2, speedTest, http, 22]
+
+    /// Serves a connection of the peer; it throws where there is no room.
+    package typealias Service = @Sendable (any Channel, Endpoint) throws -> Void
 
     package struct Configuration: Sendable {
-        /// Takes a connection to the HTTP API; it throws where there is no room.
-        package var http: @Sendable (any Channel, Endpoint) throws -> Void
-        /// Ports that this daemon listens on: a peer does not get to them.
-        package var ownPorts: Set<UInt16>
+        package var services: [UInt16: Service]
+        /// Whether this daemon itself listens on a port of this machine: a peer does not get to it. To answer at once.
+        package var isOwnPort: @Sendable (UInt16) -> Bool
         /// UDP ports likewise.
         package var ownUDPPorts: Set<UInt16>
 
         package init(
-            ownPorts: Set<UInt16>, ownUDPPorts: Set<UInt16> = [],
-            http: @escaping @Sendable (any Channel, Endpoint) throws -> Void
+            services: [UInt16: Service] = [:], ownUDPPorts: Set<UInt16> = [],
+            isOwnPort: @escaping @Sendable (UInt16) -> Bool = { _ in false }
         ) {
-            (self.ownPorts, self.ownUDPPorts, self.http) = (ownPorts, ownUDPPorts, http)
+            self.services = services
+            self.isOwnPort = isOwnPort
+            self.ownUDPPorts = ownUDPPorts
         }
     }
 
@@ -41,17 +45,12 @@ package final class TunnelPorts: TunnelServices {
     }
 
     package func connectionRequested(_ id: ConnectionID, local: Endpoint, remote: Endpoint) {
-        switch local.port {
-        case Self.http:
-            tunnel.accept(id) { [http = configuration.http] channel in try http(channel, remote) }
-        case Self.speedTest:
-            tunnel.accept(id) { channel in
-                try channel.syncOptions?.setOption(.allowRemoteHalfClosure, value: true)
-                try channel.pipeline.syncOperations.addHandler(SpeedTest())
-            }
-        case let port where Self.reserved.contains(port) || configuration.ownPorts.contains(port):
+        if let serve = configuration.services[local.port] {
+            tunnel.accept(id) { channel in try serve(channel, remote) }
+        } else if Self.reserved.contains(local.port) || configuration.isOwnPort(local.port) {
             tunnel.refuse(id)
-        default: dial(id, port: local.port)
+        } else {
+            dial(id, port: local.port)
         }
     }
 

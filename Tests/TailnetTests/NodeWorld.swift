@@ -46,11 +46,13 @@ final class NodeWorld: Sendable {
             return try TailnetNode(configuration, transport: relay, machine: machine, on: loop, logger: logger)
         }
         (agent, client) = (try node(agentAddresses, port, loops[0]), try node(clientAddresses, 0, loops[1]))
-        let services = TunnelPorts.Configuration(ownPorts: ownPorts) { [weak self] _, peer in
-            self?.http.withLock { $0.append(peer) }
-        }
+        let services = TunnelPorts.Configuration(
+            services: [
+                TunnelPorts.speedTest: { channel, _ in try SpeedTest.serve(channel) },
+                TunnelPorts.http: { [weak self] _, peer in self?.http.withLock { $0.append(peer) } },
+            ], isOwnPort: { ownPorts.contains($0) })
         try await agent.onLoop { $0.start(services) }
-        try await client.onLoop { $0.start(.init(ownPorts: []) { _, _ in throw ChannelError.eof }) }
+        try await client.onLoop { $0.start(.init(services: [:])) }
         try await setMap(map)
         try await openStreams()
     }

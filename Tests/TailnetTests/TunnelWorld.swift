@@ -55,12 +55,14 @@ final class TunnelWorld: Sendable {
                 Endpoint = \(name.map { "\($0):\(endpoint.port)" } ?? "\(endpoint)")
                 """), limits: limits, on: loops[1], logger: logger
         ) { _, port in Endpoint(endpoint.address, port) }
-        let ports = TunnelPorts.Configuration(ownPorts: ownPorts, ownUDPPorts: [server.port]) { [weak self] _, peer in
-            self?.http.withLock { $0.append(peer) }
-        }
+        let ports = TunnelPorts.Configuration(
+            services: [
+                TunnelPorts.speedTest: { channel, _ in try SpeedTest.serve(channel) },
+                TunnelPorts.http: { [weak self] _, peer in self?.http.withLock { $0.append(peer) } },
+            ], ownUDPPorts: [server.port], isOwnPort: { ownPorts.contains($0) })
         try await loops[0].submit { [server] in server.start(ports) }.get()
         try await loops[1].submit { [client] in
-            client.start(.init(ownPorts: []) { _, _ in throw ChannelError.eof })
+            client.start(.init(services: [:]))
         }.get()
     }
 

@@ -64,14 +64,21 @@ struct TunnelParts: Service {
         }
     }
 
-    /// What peers of a tunnel get: the HTTP API, and this machine's loopback ports but those that this process listens on
-    /// by now.
+    /// What peers of a tunnel get: a service at each of these ports, and this machine's loopback ports but those that
+    /// this process listens on.
     static func ports(_ context: DaemonContext, _ http: HTTPServer) async throws -> TunnelPorts.Configuration {
         let policy = AccessPolicy(
             tokenRule: .none, allowedHosts: context.configuration.allowedHosts, ownUID: geteuid())
-        return TunnelPorts.Configuration(ownPorts: try await context.pool.run { ownPorts() }) { channel, remote in
-            try http.serve(channel, peer: "\(remote)", policy: policy)
-        }
+        let listening = try await context.pool.run { ownPorts() }
+        return TunnelPorts.Configuration(
+            services: [
+                TunnelPorts.speedTest: { channel, _ in try SpeedTest.serve(channel) },
+                TunnelPorts.http: { channel, remote in
+                    try http.serve(channel, peer: "\(remote)", policy: policy)
+                },
+            ],
+            // The page's listener is opened when the page is asked for first.
+            isOwnPort: { listening.contains($0) || http.listens(on: Int($0)) })
     }
 
     /// The TCP ports on which this process listens, those of an embedded control plane among them. Asked of the

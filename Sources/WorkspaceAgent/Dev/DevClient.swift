@@ -74,7 +74,7 @@ struct DevClient: Sendable {
     /// Returns once the agent can be reached.
     func join() async throws {
         let node = node
-        try await node.onLoop { $0.start(.init(ownPorts: []) { _, _ in throw ChannelError.eof }) }
+        try await node.onLoop { $0.start(.init(services: [:])) }
         // Not before the agent is there: nothing would answer.
         try await server.recorder.wait("the agent's node", within: .seconds(600)) {
             $0.count(TailnetAPI.coordinate) > 0
