@@ -5,7 +5,7 @@ import NIOCore
 extension ActionResult {
     /// The JSON of the answer, keys in alphabetical order. The picture is base64-encoded straight into the
     /// answer's bytes, so that it is copied once.
-    public func json() -> ByteBuffer {
+    package func json() -> ByteBuffer {
         let picture = screenshot ?? []
         let base64 = (picture.count + 2) / 3 * 4
         var buffer = ByteBufferAllocator().buffer(capacity: base64 + 160 + (output?.utf8.count ?? 0))

@@ -1,139 +1,58 @@
-/// A point in the caller's coordinate space.
-public struct DesktopPoint: Sendable, Equatable {
-    public var x: Int
-    public var y: Int
-
-    public init(x: Int, y: Int) {
-        self.x = x
-        self.y = y
-    }
-}
-
-/// A part of the screen in the caller's coordinate space; width and height at least 1.
-public struct DesktopRegion: Sendable, Equatable {
-    public var x: Int
-    public var y: Int
-    public var width: Int
-    public var height: Int
-
-    public init(x: Int, y: Int, width: Int, height: Int) {
-        self.x = x
-        self.y = y
-        self.width = width
-        self.height = height
-    }
-}
-
-/// One validated action (docs/contracts/desktop.md#actions).
-public struct DesktopAction: Sendable, Equatable {
-    public enum Kind: String, Sendable, CaseIterable {
-        case key
-        case keyDown = "key_down"
-        case keyUp = "key_up"
-        case type
-        case holdKey = "hold_key"
-        case mouseMove = "mouse_move"
-        case leftClick = "left_click"
-        case rightClick = "right_click"
-        case middleClick = "middle_click"
-        case doubleClick = "double_click"
-        case tripleClick = "triple_click"
-        case leftClickDrag = "left_click_drag"
-        case leftMouseDown = "left_mouse_down"
-        case leftMouseUp = "left_mouse_up"
-        case middleMouseDown = "middle_mouse_down"
-        case middleMouseUp = "middle_mouse_up"
-        case rightMouseDown = "right_mouse_down"
-        case rightMouseUp = "right_mouse_up"
-        case scroll
-        case cursorPosition = "cursor_position"
-        case screenshot
-        /// A screenshot of a region.
-        case zoom
-        case wait
-        case waitStable = "wait_stable"
-        case open
-        case clipboardGet = "clipboard_get"
-        case clipboardSet = "clipboard_set"
-        case windows
-        case focusWindow = "focus_window"
-        case closeWindow = "close_window"
-        case waitForWindow = "wait_for_window"
-        case resize
+/// One validated action (docs/contracts/desktop.md#actions): what it needs is in its case, checked.
+package struct DesktopAction: Sendable, Equatable {
+    /// Who does it.
+    package enum Work: Sendable, Equatable {
+        case driver(DriverAction)
+        case screen(ScreenAction)
+        case wait(milliseconds: Int)
+        /// Opens a file or an address, or runs a command line.
+        case open(String)
     }
 
-    public enum Direction: String, Sendable, CaseIterable {
-        case up, down, left, right
-    }
+    /// As clients name it.
+    package var name: String
+    package var work: Work
+    package var space = CoordinateSpace()
+    /// The picture that follows.
+    package var picture: Picture?
 
-    public var kind: Kind
-    public var coordinate: DesktopPoint?
-    public var startCoordinate: DesktopPoint?
-    public var text: String?
-    /// 0...``DesktopLimits/durationMilliseconds``.
-    public var durationMilliseconds: Int
-    /// 0...``DesktopLimits/scrollAmount``.
-    public var scrollAmount: Int
-    public var scrollDirection: Direction
-    /// The caller's coordinate space, each 1...``DesktopLimits/declaredSide``; nil is the desktop's own.
-    public var declaredWidth: Int?
-    public var declaredHeight: Int?
-    /// X keysyms that are held during a click, a drag or a turn of the wheel.
-    public var modifiers: [UInt32] = []
-    /// The part of the screen of a picture, or the one that has to be still; nil is all of it.
-    public var region: DesktopRegion?
-    /// Of a picture, in ``DesktopLimits/scales``.
-    public var scale = 1.0
-    /// Whether a picture is taken afterwards.
-    public var takesScreenshot = false
-    /// A part of the window's title.
-    public var title: String?
-    public var windowID: UInt32?
-    /// How long the screen has to be still: 0...``DesktopLimits/durationMilliseconds``.
-    public var stillMilliseconds = 500
-    /// How long an event is waited for: 0...``DesktopLimits/durationMilliseconds``.
-    public var timeoutMilliseconds = 10_000
-    /// The desktop's new size.
-    public var newSize: DesktopSize?
-
-    /// The caller's coordinate space where both sides of it are declared.
-    public var declared: DesktopSize? {
-        get {
-            guard let declaredWidth, let declaredHeight else { return nil }
-            return DesktopSize(width: declaredWidth, height: declaredHeight)
-        }
-        set { (declaredWidth, declaredHeight) = (newValue?.width, newValue?.height) }
-    }
-
-    public init(
-        _ kind: Kind, coordinate: DesktopPoint? = nil, startCoordinate: DesktopPoint? = nil, text: String? = nil,
-        durationMilliseconds: Int = 1_000, scrollAmount: Int = 3, scrollDirection: Direction = .down,
-        declared: DesktopSize? = nil
-    ) {
-        self.kind = kind
-        self.coordinate = coordinate
-        self.startCoordinate = startCoordinate
-        self.text = text
-        self.durationMilliseconds = durationMilliseconds
-        self.scrollAmount = scrollAmount
-        self.scrollDirection = scrollDirection
-        (declaredWidth, declaredHeight) = (declared?.width, declared?.height)
-    }
-}
-
-extension DesktopAction.Kind {
-    /// Whether it can be repeated without a further effect.
-    var changesNothing: Bool {
-        switch self {
-        case .screenshot, .zoom, .cursorPosition, .mouseMove, .clipboardGet: true
-        default: false
+    /// Whether it may take as long as the client says, so that it has to end when the client goes away.
+    var mayTakeLong: Bool {
+        switch work {
+        case .wait, .driver(.hold), .screen(.untilStill), .screen(.window): true
+        case .driver, .screen, .open: false
         }
     }
+}
 
-    /// Whether modifiers can be held during it.
-    var takesModifiers: Bool {
+/// What a ``DesktopDriver`` does with the pointer, the keyboard, the picture and the clipboard. Points and regions are in
+/// the caller's coordinates.
+package enum DriverAction: Sendable, Equatable {
+    package enum Button: String, Sendable, CaseIterable { case left, middle, right }
+    package enum Direction: String, Sendable { case up, down, left, right }
+
+    case keys([KeyCombination])
+    case press(KeyCombination)
+    case release(KeyCombination)
+    case hold(KeyCombination, milliseconds: Int)
+    case type(String)
+    case move(DesktopPoint)
+    /// Modifiers are X keysyms.
+    case click(Button, times: Int, at: DesktopPoint, modifiers: [UInt32])
+    case button(Button, isDown: Bool)
+    case drag(from: DesktopPoint, to: DesktopPoint, modifiers: [UInt32])
+    /// The steps are 0...``DesktopLimits/scrollAmount``.
+    case scroll(Direction, steps: Int, at: DesktopPoint, modifiers: [UInt32])
+    case position
+    case picture(Picture)
+    case readClipboard
+    case setClipboard(String)
+    case resize(DesktopSize)
+
+    /// Whether it can be done twice without a further effect.
+    var isRepeatable: Bool {
         switch self {
-        case .leftClick, .rightClick, .middleClick, .doubleClick, .tripleClick, .leftClickDrag, .scroll: true
+        case .picture, .position, .move, .readClipboard: true
         default: false
         }
     }
@@ -141,26 +60,54 @@ extension DesktopAction.Kind {
     /// Whether it sends pointer events.
     var usesPointer: Bool {
         switch self {
-        case .mouseMove, .leftMouseDown, .leftMouseUp, .middleMouseDown, .middleMouseUp, .rightMouseDown,
-            .rightMouseUp:
-            true
-        default: takesModifiers
-        }
-    }
-
-    /// Whether it may take as long as the client says, so that it has to end when the client goes away.
-    var mayTakeLong: Bool {
-        switch self {
-        case .holdKey, .wait, .waitStable, .waitForWindow: true
+        case .move, .click, .button, .drag, .scroll: true
         default: false
         }
     }
+}
 
-    /// Whether a ``DesktopDriver`` performs it.
-    var isOfDriver: Bool {
-        switch self {
-        case .wait, .open, .waitStable, .windows, .focusWindow, .closeWindow, .waitForWindow: false
-        default: true
-        }
+/// What is asked of the X server, or of the screen as it changes.
+package enum ScreenAction: Sendable, Equatable {
+    /// Waits until the region, nil for the whole screen, has not changed for some time.
+    case untilStill(DesktopRegion?, milliseconds: Int, timeoutMilliseconds: Int)
+    case windows
+    case focus(UInt32)
+    case close(UInt32)
+    /// Waits for a window with this text in its title.
+    case window(titled: String, timeoutMilliseconds: Int)
+}
+
+/// What a picture shows.
+package struct Picture: Sendable, Equatable {
+    /// nil is the whole screen.
+    package var region: DesktopRegion?
+    /// In ``DesktopLimits/scales``.
+    package var scale = 1.0
+}
+
+/// The caller's coordinate space, each side 1...``DesktopLimits/declaredSide``; nil is the desktop's own.
+package struct CoordinateSpace: Sendable, Equatable {
+    package var width: Int?
+    package var height: Int?
+
+    var isNative: Bool { width == nil && height == nil }
+
+    /// Its size on a desktop of this size.
+    func size(on native: DesktopSize) -> DesktopSize {
+        DesktopSize(width: width ?? native.width, height: height ?? native.height)
     }
+}
+
+/// A point in the caller's coordinate space.
+package struct DesktopPoint: Sendable, Equatable {
+    package var x: Int
+    package var y: Int
+}
+
+/// A part of the screen in the caller's coordinate space; width and height at least 1.
+package struct DesktopRegion: Sendable, Equatable {
+    package var x: Int
+    package var y: Int
+    package var width: Int
+    package var height: Int
 }

@@ -3,125 +3,218 @@ import FoundationEssentials
 import NIOCore
 
 extension DesktopAction {
+    /// The names of the contract.
+    enum Name: String, CaseIterable {
+        case key, type, scroll, screenshot, zoom, wait, open, windows, resize
+        case keyDown = "key_down"
+        case keyUp = "key_up"
+        case holdKey = "hold_key"
+        case mouseMove = "mouse_move"
+        case leftClick = "left_click"
+        case rightClick = "right_click"
+        case middleClick = "middle_click"
+        case doubleClick = "double_click"
+        case tripleClick = "triple_click"
+        case leftClickDrag = "left_click_drag"
+        case leftMouseDown = "left_mouse_down"
+        case leftMouseUp = "left_mouse_up"
+        case middleMouseDown = "middle_mouse_down"
+        case middleMouseUp = "middle_mouse_up"
+        case rightMouseDown = "right_mouse_down"
+        case rightMouseUp = "right_mouse_up"
+        case cursorPosition = "cursor_position"
+        case waitStable = "wait_stable"
+        case clipboardGet = "clipboard_get"
+        case clipboardSet = "clipboard_set"
+        case focusWindow = "focus_window"
+        case closeWindow = "close_window"
+        case waitForWindow = "wait_for_window"
+
+        /// Whether modifiers can be held during it.
+        var allowsModifiers: Bool {
+            switch self {
+            case .leftClick, .rightClick, .middleClick, .doubleClick, .tripleClick, .leftClickDrag, .scroll: true
+            default: false
+            }
+        }
+    }
+
     /// Decodes and checks the body of POST /action, without a desktop, so that an invalid request starts none.
     /// - Throws: ``DesktopError`` `.invalid` that names the field and what is wrong with it;
     ///   `.failed` when the library that knows the names of keys is not installed.
-    public static func decode(_ body: ByteBuffer) throws(DesktopError) -> DesktopAction {
+    static func decode(_ body: ByteBuffer) throws(DesktopError) -> DesktopAction {
         let fields = try Fields.decode(body)
-        guard let name = fields.action else { throw .invalid(#"Missing "action"."#) }
-        guard let kind = Kind(rawValue: name) else { throw .invalid("Unknown action: \(name)") }
-        var action = DesktopAction(kind, text: fields.text)
-        action.coordinate = try point("coordinate", fields.coordinate)
-        action.startCoordinate = try point("start_coordinate", fields.startCoordinate)
-        if let name = fields.scrollDirection {
-            guard let direction = Direction(rawValue: name) else { throw .invalid("Invalid scroll direction: \(name)") }
-            action.scrollDirection = direction
-        }
-        if let amount = try number("scroll_amount", fields.scrollAmount, 0...DesktopLimits.scrollAmount) {
-            action.scrollAmount = amount
-        }
-        if let duration = try milliseconds("duration", fields.duration) {
-            action.durationMilliseconds = duration
-        } else if kind == .wait {
-            throw missing("duration", kind)
-        }
-        action.declaredWidth = try side("scaled_width", fields.scaledWidth)
-        action.declaredHeight = try side("scaled_height", fields.scaledHeight)
-        try action.takePictureFields(fields)
-        try action.takeWaitFields(fields)
-        if let names = fields.modifiers { try action.takeModifiers(names) }
-        if let id = try number("id", fields.id, 0...Int(UInt32.max)) { action.windowID = UInt32(id) }
-        try action.checkNeeds()
-        return action
+        guard let text = fields.action else { throw .invalid(#"Missing "action"."#) }
+        guard let name = Name(rawValue: text) else { throw .invalid("Unknown action: \(text)") }
+        let values = try ActionValues(fields, of: name)
+        return DesktopAction(
+            name: text, work: try values.work(), space: values.space,
+            picture: fields.screenshot == true ? values.picture : nil)
     }
+}
 
-    private mutating func takePictureFields(_ fields: Fields) throws(DesktopError) {
-        if let values = fields.region {
-            guard values.count == 4 else {
-                throw .invalid("\"region\" must be [x, y, width, height], not \(values.count) numbers.")
-            }
-            let numbers = values.map(\.value)
-            guard numbers[2] >= 1, numbers[3] >= 1 else {
-                throw .invalid("\"region\" must be at least 1 by 1, not \(numbers[2]) by \(numbers[3]).")
-            }
-            region = DesktopRegion(x: numbers[0], y: numbers[1], width: numbers[2], height: numbers[3])
-        }
-        if let factor = fields.scale {
-            let range = DesktopLimits.scales
-            guard range.contains(factor) else {
-                throw .invalid("\"scale\" must be from \(range.lowerBound) to \(range.upperBound), not \(factor).")
-            }
-            scale = factor
-        }
-        takesScreenshot = fields.screenshot ?? false
-    }
+/// The values of a request's fields, each of them checked, whatever the action.
+private struct ActionValues {
+    private let name: DesktopAction.Name
+    private let text: String?
+    private let coordinate: DesktopPoint?
+    private let start: DesktopPoint?
+    private let direction: DriverAction.Direction
+    private let steps: Int
+    private let duration: Int?
+    let space: CoordinateSpace
+    let picture: Picture
+    private let title: String?
+    private let still: Int
+    private let timeout: Int
+    private let modifiers: [UInt32]
+    private let window: UInt32?
 
-    private mutating func takeWaitFields(_ fields: Fields) throws(DesktopError) {
+    init(_ fields: Fields, of name: DesktopAction.Name) throws(DesktopError) {
+        self.name = name
+        text = fields.text
         title = fields.title
-        if let still = try Self.milliseconds("ms", fields.milliseconds) { stillMilliseconds = still }
-        if let timeout = try Self.milliseconds("timeout_ms", fields.timeout) { timeoutMilliseconds = timeout }
+        coordinate = try Self.point("coordinate", fields.coordinate)
+        start = try Self.point("start_coordinate", fields.startCoordinate)
+        if let name = fields.scrollDirection {
+            guard let named = DriverAction.Direction(rawValue: name) else {
+                throw .invalid("Invalid scroll direction: \(name)")
+            }
+            direction = named
+        } else {
+            direction = .down
+        }
+        steps = try Self.number("scroll_amount", fields.scrollAmount, 0...DesktopLimits.scrollAmount) ?? 3
+        duration = try Self.milliseconds("duration", fields.duration)
+        space = CoordinateSpace(
+            width: try Self.side("scaled_width", fields.scaledWidth),
+            height: try Self.side("scaled_height", fields.scaledHeight))
+        picture = Picture(region: try Self.region(fields.region), scale: try Self.scale(fields.scale))
+        still = try Self.milliseconds("ms", fields.milliseconds) ?? 500
+        timeout = try Self.milliseconds("timeout_ms", fields.timeout) ?? 10_000
+        modifiers = try Self.modifiers(fields.modifiers ?? [], of: name)
+        window = try Self.number("id", fields.id, 0...Int(UInt32.max)).map { UInt32($0) }
     }
 
-    private mutating func takeModifiers(_ names: [String]) throws(DesktopError) {
-        guard names.isEmpty || kind.takesModifiers else {
-            throw .invalid("\"modifiers\" are for clicks, drags and scroll, not for the \(kind.rawValue) action.")
+    /// - Throws: when a field that the action needs is missing, or its text is not usable.
+    func work() throws(DesktopError) -> DesktopAction.Work {
+        switch name {
+        case .key: .driver(.keys(try KeyCombination.sequence(try need("text", text))))
+        case .keyDown: .driver(.press(try KeyCombination(try need("text", text))))
+        case .keyUp: .driver(.release(try KeyCombination(try need("text", text))))
+        case .holdKey: .driver(.hold(try KeyCombination(try need("text", text)), milliseconds: duration ?? 1_000))
+        case .type: .driver(.type(try typedText()))
+        case .mouseMove: .driver(.move(try need("coordinate", coordinate)))
+        case .leftClick: .driver(try click(.left))
+        case .rightClick: .driver(try click(.right))
+        case .middleClick: .driver(try click(.middle))
+        case .doubleClick: .driver(try click(.left, times: 2))
+        case .tripleClick: .driver(try click(.left, times: 3))
+        case .leftClickDrag: .driver(try drag())
+        case .leftMouseDown: .driver(.button(.left, isDown: true))
+        case .leftMouseUp: .driver(.button(.left, isDown: false))
+        case .middleMouseDown: .driver(.button(.middle, isDown: true))
+        case .middleMouseUp: .driver(.button(.middle, isDown: false))
+        case .rightMouseDown: .driver(.button(.right, isDown: true))
+        case .rightMouseUp: .driver(.button(.right, isDown: false))
+        case .scroll:
+            .driver(.scroll(direction, steps: steps, at: try need("coordinate", coordinate), modifiers: modifiers))
+        case .cursorPosition: .driver(.position)
+        case .screenshot: .driver(.picture(picture))
+        case .zoom:
+            .driver(.picture(Picture(region: try need("region", picture.region), scale: picture.scale)))
+        case .clipboardGet: .driver(.readClipboard)
+        case .clipboardSet: .driver(.setClipboard(try clipboardText()))
+        case .resize: .driver(.resize(try Self.size(try need("text", text))))
+        case .wait: .wait(milliseconds: try need("duration", duration))
+        case .open: .open(try textWithoutNUL(try need("text", text.flatMap { $0.isEmpty ? nil : $0 })))
+        case .waitStable:
+            .screen(.untilStill(picture.region, milliseconds: still, timeoutMilliseconds: timeout))
+        case .windows: .screen(.windows)
+        case .focusWindow: .screen(.focus(try need("id", window)))
+        case .closeWindow: .screen(.close(try need("id", window)))
+        case .waitForWindow:
+            .screen(
+                .window(
+                    titled: try need("title", title.flatMap { $0.isEmpty ? nil : $0 }), timeoutMilliseconds: timeout))
+        }
+    }
+
+    private func need<Value>(_ field: String, _ value: Value?) throws(DesktopError) -> Value {
+        guard let value else { throw .invalid("Missing \"\(field)\" for \(name.rawValue) action.") }
+        return value
+    }
+
+    private func click(_ button: DriverAction.Button, times: Int = 1) throws(DesktopError) -> DriverAction {
+        .click(button, times: times, at: try need("coordinate", coordinate), modifiers: modifiers)
+    }
+
+    private func drag() throws(DesktopError) -> DriverAction {
+        guard let start, let coordinate else {
+            throw .invalid(#"Missing "coordinate" or "start_coordinate" for left_click_drag."#)
+        }
+        return .drag(from: start, to: coordinate, modifiers: modifiers)
+    }
+
+    private func typedText() throws(DesktopError) -> String {
+        let text = try need("text", text)
+        if let scalar = text.unicodeScalars.first(where: { Keysym.of($0) == nil }) {
+            let number = String(scalar.value, radix: 16, uppercase: true)
+            let padded = String(repeating: "0", count: max(0, 4 - number.count)) + number
+            throw .invalid("\"text\" has a control character that no key types: U+\(padded).")
+        }
+        return text
+    }
+
+    private func clipboardText() throws(DesktopError) -> String {
+        let text = try textWithoutNUL(try need("text", text))
+        let bytes = text.utf8.count
+        guard bytes <= DesktopLimits.clipboardBytes else {
+            throw .invalid("\"text\" has \(bytes) bytes; the clipboard takes \(DesktopLimits.clipboardBytes).")
+        }
+        return text
+    }
+
+    private func textWithoutNUL(_ text: String) throws(DesktopError) -> String {
+        if text.utf8.contains(0) { throw .invalid("\"text\" must not contain a NUL character.") }
+        return text
+    }
+
+    private static func modifiers(
+        _ names: [String], of action: DesktopAction.Name
+    ) throws(DesktopError) -> [UInt32] {
+        guard names.isEmpty || action.allowsModifiers else {
+            throw .invalid("\"modifiers\" are for clicks, drags and scroll, not for the \(action.rawValue) action.")
         }
         guard names.count <= DesktopLimits.modifiers else {
             throw .invalid("\"modifiers\" has at most \(DesktopLimits.modifiers) keys, not \(names.count).")
         }
+        var modifiers: [UInt32] = []
         for name in names {
-            let keysyms = try KeyCombination(name).keysyms
+            let keysyms = try KeyCombination(name).keysyms()
             guard let keysym = keysyms.first, keysyms.count == 1, Keysym.isModifier(keysym) else {
                 throw .invalid("\"modifiers\" takes ctrl, shift, alt, super and the like, not \(name).")
             }
             if !modifiers.contains(keysym) { modifiers.append(keysym) }
         }
+        return modifiers
     }
 
-    /// Checks that the fields which the kind needs are there, and that the text is usable.
-    private mutating func checkNeeds() throws(DesktopError) {
-        switch kind {
-        case .leftClickDrag:
-            guard startCoordinate != nil, coordinate != nil else {
-                throw .invalid(#"Missing "coordinate" or "start_coordinate" for left_click_drag."#)
-            }
-        case .mouseMove, .leftClick, .rightClick, .middleClick, .doubleClick, .tripleClick, .scroll:
-            guard coordinate != nil else { throw Self.missing("coordinate", kind) }
-        case .key: _ = try KeyCombination.sequence(try needText())
-        case .keyDown, .keyUp, .holdKey: _ = try KeyCombination(try needText())
-        case .type:
-            let text = try needText()
-            if let scalar = text.unicodeScalars.first(where: { Keysym.of($0) == nil }) {
-                let number = String(scalar.value, radix: 16, uppercase: true)
-                let padded = String(repeating: "0", count: max(0, 4 - number.count)) + number
-                throw .invalid("\"text\" has a control character that no key types: U+\(padded).")
-            }
-        case .open:
-            if try needText().isEmpty { throw Self.missing("text", kind) }
-            try refuseNUL()
-        case .clipboardSet:
-            let bytes = try needText().utf8.count
-            try refuseNUL()
-            guard bytes <= DesktopLimits.clipboardBytes else {
-                throw .invalid("\"text\" has \(bytes) bytes; the clipboard takes \(DesktopLimits.clipboardBytes).")
-            }
-        case .resize: newSize = try Self.size(try needText())
-        case .zoom: if region == nil { throw Self.missing("region", kind) }
-        case .focusWindow, .closeWindow: if windowID == nil { throw Self.missing("id", kind) }
-        case .waitForWindow: if title?.isEmpty ?? true { throw Self.missing("title", kind) }
-        case .leftMouseDown, .leftMouseUp, .middleMouseDown, .middleMouseUp, .rightMouseDown, .rightMouseUp,
-            .cursorPosition, .screenshot, .wait, .waitStable, .clipboardGet, .windows:
-            break
+    private static func region(_ values: [WholeNumber]?) throws(DesktopError) -> DesktopRegion? {
+        guard let numbers = values?.map(\.value) else { return nil }
+        guard numbers.count == 4 else {
+            throw .invalid("\"region\" must be [x, y, width, height], not \(numbers.count) numbers.")
         }
+        guard numbers[2] >= 1, numbers[3] >= 1 else {
+            throw .invalid("\"region\" must be at least 1 by 1, not \(numbers[2]) by \(numbers[3]).")
+        }
+        return DesktopRegion(x: numbers[0], y: numbers[1], width: numbers[2], height: numbers[3])
     }
 
-    private func needText() throws(DesktopError) -> String {
-        guard let text else { throw Self.missing("text", kind) }
-        return text
-    }
-
-    private func refuseNUL() throws(DesktopError) {
-        if text?.utf8.contains(0) ?? false { throw .invalid("\"text\" must not contain a NUL character.") }
+    private static func scale(_ factor: Double?) throws(DesktopError) -> Double {
+        let range = DesktopLimits.scales
+        guard let factor, !range.contains(factor) else { return factor ?? 1 }
+        throw .invalid("\"scale\" must be from \(range.lowerBound) to \(range.upperBound), not \(factor).")
     }
 
     /// Reads `1280x720`.
@@ -135,10 +228,6 @@ extension DesktopAction {
                     + "not \(text.prefix(40)).")
         }
         return DesktopSize(width: width, height: height)
-    }
-
-    private static func missing(_ field: String, _ kind: Kind) -> DesktopError {
-        .invalid("Missing \"\(field)\" for \(kind.rawValue) action.")
     }
 
     private static func point(_ field: String, _ values: [WholeNumber]?) throws(DesktopError) -> DesktopPoint? {

@@ -1,57 +1,54 @@
 /// Where a VNC server listens.
-public enum RFBEndpoint: Sendable, Equatable {
+package enum RFBEndpoint: Sendable, Equatable {
     /// A unix socket's path.
     case unix(String)
     case tcp(host: String, port: Int)
 }
 
 /// Width and height in pixels, each at least 1.
-public struct DesktopSize: Sendable, Equatable {
-    public var width: Int
-    public var height: Int
+package struct DesktopSize: Sendable, Equatable {
+    var width: Int
+    var height: Int
 
-    public init(width: Int, height: Int) {
+    init(width: Int, height: Int) {
         self.width = width
         self.height = height
     }
 }
 
 /// The answer to an action (docs/contracts/desktop.md#actions).
-public struct ActionResult: Sendable, Equatable {
-    public var output: String?
+package struct ActionResult: Sendable, Equatable {
+    var output: String?
     /// A PNG, not yet base64.
-    public var screenshot: [UInt8]?
+    var screenshot: [UInt8]?
     /// The size of the screenshot.
-    public var size: DesktopSize?
+    var size: DesktopSize?
     /// Whether what was waited for came in time.
-    public var met: Bool?
+    var met: Bool?
     var windows: [DesktopWindow]?
     /// The desktop was replaced since the last answer: programs that ran on the earlier one are gone.
-    public var desktopRestarted = false
+    var desktopRestarted = false
 
-    public init(output: String? = nil, screenshot: [UInt8]? = nil, size: DesktopSize? = nil) {
+    init(output: String? = nil, screenshot: [UInt8]? = nil, size: DesktopSize? = nil) {
         self.output = output
         self.screenshot = screenshot
         self.size = size
     }
-
-    /// The answer to an action that has nothing else to say.
-    init(performed kind: DesktopAction.Kind) { self.init(output: "\(kind.rawValue) action performed") }
 }
 
 /// Drives one desktop. The session makes one for each desktop that it starts or adopts, and passes actions on to
 /// it, which are performed in the order of the calls.
-public protocol DesktopDriver: Sendable {
+package protocol DesktopDriver: Sendable {
     /// The framebuffer's present size.
     var size: DesktopSize { get }
     /// Whether the connection is up. False as soon as the server closes it.
     var isAlive: Bool { get }
 
-    /// Performs one validated action for which ``DesktopAction/Kind/isOfDriver`` holds. When it is cancelled it releases what it pressed
-    /// and throws.
+    /// Performs one action. When it is cancelled it releases what it pressed and throws.
+    /// - Parameter space: what the action's coordinates and the answer's mean.
     /// - Throws: ``DesktopError``: `.connectionLost` when the server is gone or does not answer,
     ///   `.invalid` for a key that does not exist, `.pointerHeld` while a viewer holds a button.
-    func perform(_ action: DesktopAction) async throws -> ActionResult
+    func perform(_ action: DriverAction, in space: CoordinateSpace) async throws -> ActionResult
 
     /// Sends the server a request and waits for the answer, at most for the budget.
     /// - Throws: ``DesktopError`` `.connectionLost` when it does not answer.

@@ -1,6 +1,6 @@
 /// Why the desktop refused or failed something. Two errors are equal when their codes are.
-public struct DesktopError: Error, Sendable, Equatable {
-    public enum Code: Sendable, Equatable {
+package struct DesktopError: Error, Sendable, Equatable {
+    package enum Code: Sendable, Equatable {
         /// The request itself is wrong: 400.
         case invalid
         /// There is nothing of that name: 404.
@@ -19,19 +19,19 @@ public struct DesktopError: Error, Sendable, Equatable {
         case shuttingDown
     }
 
-    public var code: Code
+    package var code: Code
     /// One sentence, for the client.
-    public var message: String
+    package var message: String
     /// More for a person; never a secret.
-    public var detail: String?
-    public var cause: (any Error)?
+    package var detail: String?
+    package var cause: (any Error)?
 
-    public init(_ code: Code, _ message: String, detail: String? = nil, cause: (any Error)? = nil) {
+    package init(_ code: Code, _ message: String, detail: String? = nil, cause: (any Error)? = nil) {
         self.code = code
         self.message = message
         self.detail = detail
         self.cause = cause
     }
 
-    public static func == (a: DesktopError, b: DesktopError) -> Bool { a.code == b.code }
+    package static func == (a: DesktopError, b: DesktopError) -> Bool { a.code == b.code }
 }

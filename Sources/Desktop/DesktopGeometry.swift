@@ -14,31 +14,31 @@ enum DesktopGeometry {
     }
 
     /// A point of the caller's space on the framebuffer.
-    static func native(_ point: DesktopPoint, of action: DesktopAction, on size: DesktopSize) -> DesktopPoint {
-        DesktopPoint(
-            x: map(point.x, from: action.declaredWidth ?? size.width, to: size.width),
-            y: map(point.y, from: action.declaredHeight ?? size.height, to: size.height))
+    static func native(_ point: DesktopPoint, in space: CoordinateSpace, on size: DesktopSize) -> DesktopPoint {
+        let own = space.size(on: size)
+        return DesktopPoint(
+            x: map(point.x, from: own.width, to: size.width), y: map(point.y, from: own.height, to: size.height))
     }
 
     /// A point of the framebuffer in the caller's space.
-    static func declared(_ point: DesktopPoint, of action: DesktopAction, on size: DesktopSize) -> DesktopPoint {
-        DesktopPoint(
-            x: map(point.x, from: size.width, to: action.declaredWidth ?? size.width),
-            y: map(point.y, from: size.height, to: action.declaredHeight ?? size.height))
+    static func declared(_ point: DesktopPoint, in space: CoordinateSpace, on size: DesktopSize) -> DesktopPoint {
+        let own = space.size(on: size)
+        return DesktopPoint(
+            x: map(point.x, from: size.width, to: own.width), y: map(point.y, from: size.height, to: own.height))
     }
 
     /// The part of the framebuffer that a region of the caller's space covers, edge to edge, cut off at the screen's.
     /// - Throws: ``DesktopError`` `.invalid` when nothing of it is on the screen.
     static func native(
-        _ region: DesktopRegion, of action: DesktopAction, on size: DesktopSize
+        _ region: DesktopRegion, in space: CoordinateSpace, on size: DesktopSize
     ) throws(DesktopError) -> DesktopRegion {
-        let (left, right) = edges(region.x, region.width, from: action.declaredWidth ?? size.width, to: size.width)
-        let (top, bottom) = edges(region.y, region.height, from: action.declaredHeight ?? size.height, to: size.height)
+        let own = space.size(on: size)
+        let (left, right) = edges(region.x, region.width, from: own.width, to: size.width)
+        let (top, bottom) = edges(region.y, region.height, from: own.height, to: size.height)
         guard right > left, bottom > top else {
-            let (width, height) = (action.declaredWidth ?? size.width, action.declaredHeight ?? size.height)
             throw .invalid(
                 "\"region\" [\(region.x), \(region.y), \(region.width), \(region.height)] is outside the screen, "
-                    + "which is \(width) by \(height).")
+                    + "which is \(own.width) by \(own.height).")
         }
         return DesktopRegion(x: left, y: top, width: right - left, height: bottom - top)
     }
@@ -57,18 +57,17 @@ enum DesktopGeometry {
 
     /// What a picture shows, and its size: a region in native resolution, the whole in the caller's, both scaled.
     /// - Throws: ``DesktopError`` `.invalid` for a region outside the screen, and a picture that would be too large.
-    static func picture(
-        of action: DesktopAction, on size: DesktopSize
+    static func area(
+        of picture: Picture, in space: CoordinateSpace, on size: DesktopSize
     ) throws(DesktopError) -> (area: DesktopRegion, size: DesktopSize) {
-        var area = DesktopRegion(x: 0, y: 0, width: size.width, height: size.height)
-        var wanted = DesktopSize(
-            width: action.declaredWidth ?? size.width, height: action.declaredHeight ?? size.height)
-        if let region = action.region {
-            area = try native(region, of: action, on: size)
+        var area = DesktopRegion(size)
+        var wanted = space.size(on: size)
+        if let region = picture.region {
+            area = try native(region, in: space, on: size)
             wanted = DesktopSize(width: area.width, height: area.height)
         }
-        guard action.scale != 1 else { return (area, wanted) }
-        func scaled(_ side: Int) -> Int { max(1, Int((Double(side) * action.scale).rounded())) }
+        guard picture.scale != 1 else { return (area, wanted) }
+        func scaled(_ side: Int) -> Int { max(1, Int((Double(side) * picture.scale).rounded())) }
         wanted = DesktopSize(width: scaled(wanted.width), height: scaled(wanted.height))
         let most = DesktopLimits.pictureSide
         guard wanted.width <= most, wanted.height <= most else {

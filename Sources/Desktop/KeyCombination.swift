@@ -4,32 +4,36 @@ import CDesktop
 ///
 /// Names are those of X (xkbcommon's `xkb_keysym_from_name`), single characters, and the aliases of
 /// docs/contracts/desktop.md#keys; names are taken in any case where no exact one exists.
-struct KeyCombination: Sendable, Equatable {
-    /// X keysyms in the order in which they are pressed; released the other way round. Never empty.
-    var keysyms: [UInt32]
+package struct KeyCombination: Sendable, Equatable {
+    private let keys: [UInt32]
 
-    /// - Parameter shiftIsHeld: Shift is down already, so that `t` means `T`.
     /// - Throws: ``DesktopError`` `.invalid` that names the key which does not exist.
-    init(_ text: String, shiftIsHeld: Bool = false) throws(DesktopError) {
+    init(_ text: String) throws(DesktopError) {
         let parts = Self.split(text)
         guard parts.count <= DesktopLimits.combinationKeys else {
             throw DesktopError(
                 .invalid, "A combination has at most \(DesktopLimits.combinationKeys) keys, not \(parts.count).")
         }
-        var keysyms: [UInt32] = []
+        var keys: [UInt32] = []
         for part in parts {
             guard let keysym = try Self.keysym(named: part) else {
                 throw DesktopError(.invalid, "Unknown key: \(part.isEmpty ? text : part)")
             }
-            keysyms.append(keysym)
-        }
-        var shift = shiftIsHeld
-        var pressed: [UInt32] = []
-        for (part, keysym) in zip(parts, keysyms) {
-            if Keysym.isShift(keysym) { shift = true }
             // `CTRL+T` is ctrl+t: a letter in a combination is a key, and only one that stands alone is a capital.
             let isKey = parts.count > 1 && part.unicodeScalars.count == 1
-            let keysym = shift ? Keysym.shifted(keysym) : isKey ? Keysym.lowered(keysym) : keysym
+            keys.append(isKey ? Keysym.lowered(keysym) : keysym)
+        }
+        self.keys = keys
+    }
+
+    /// X keysyms in the order in which they are pressed; released the other way round. Never empty.
+    /// - Parameter shiftIsHeld: Shift is down already, so that `t` means `T`.
+    func keysyms(shiftIsHeld: Bool = false) -> [UInt32] {
+        var shift = shiftIsHeld
+        var pressed: [UInt32] = []
+        for key in keys {
+            if Keysym.isShift(key) { shift = true }
+            let keysym = shift ? Keysym.shifted(key) : key
             // A bare uppercase letter would turn Caps Lock on and leave it on.
             if !shift, Keysym.isUppercase(keysym) {
                 pressed.append(Keysym.shift)
@@ -37,13 +41,13 @@ struct KeyCombination: Sendable, Equatable {
             }
             pressed.append(keysym)
         }
-        self.keysyms = pressed
+        return pressed
     }
 
     /// Combinations that are pressed one after the other, separated by spaces: `ctrl+a ctrl+c`. Spaces around a `+`
     /// belong to one combination; a space alone is the space bar.
-    /// - Throws: as ``init(_:shiftIsHeld:)``, and when they are too many.
-    static func sequence(_ text: String, shiftIsHeld: Bool = false) throws(DesktopError) -> [KeyCombination] {
+    /// - Throws: as ``init(_:)``, and when they are too many.
+    static func sequence(_ text: String) throws(DesktopError) -> [KeyCombination] {
         var joined: [String] = []
         var joinsNext = false
         for word in text.split(separator: " ").map(String.init) {
@@ -56,14 +60,14 @@ struct KeyCombination: Sendable, Equatable {
             }
             joinsNext = word.hasSuffix("+") && (isPlus ? !joinsNext && joined.last != word : !word.hasSuffix("++"))
         }
-        guard !joined.isEmpty else { return [try KeyCombination(text, shiftIsHeld: shiftIsHeld)] }
+        guard !joined.isEmpty else { return [try KeyCombination(text)] }
         guard joined.count <= DesktopLimits.combinations else {
             throw DesktopError(
                 .invalid, "At most \(DesktopLimits.combinations) combinations are pressed at once, not \(joined.count)."
             )
         }
         var combinations: [KeyCombination] = []
-        for text in joined { combinations.append(try KeyCombination(text, shiftIsHeld: shiftIsHeld)) }
+        for text in joined { combinations.append(try KeyCombination(text)) }
         return combinations
     }
 

@@ -20,29 +20,68 @@ import Testing
         }
     }
 
-    @Test(arguments: DesktopAction.Kind.allCases)
-    func acceptsEachAction(kind: DesktopAction.Kind) throws {
+    /// What each action of the contract becomes, of a request with every field.
+    private static func expected(_ name: DesktopAction.Name) throws -> DesktopAction.Work {
+        let (at, start) = (DesktopPoint(x: 3, y: 4), DesktopPoint(x: 1, y: 2))
+        let region = DesktopRegion(x: 1, y: 2, width: 3, height: 4)
+        let a = try KeyCombination("a")
+        func click(_ button: DriverAction.Button, _ times: Int) -> DesktopAction.Work {
+            .driver(.click(button, times: times, at: at, modifiers: []))
+        }
+        return switch name {
+        case .key: .driver(.keys([a]))
+        case .keyDown: .driver(.press(a))
+        case .keyUp: .driver(.release(a))
+        case .holdKey: .driver(.hold(a, milliseconds: 5))
+        case .type: .driver(.type("a"))
+        case .mouseMove: .driver(.move(at))
+        case .leftClick: click(.left, 1)
+        case .rightClick: click(.right, 1)
+        case .middleClick: click(.middle, 1)
+        case .doubleClick: click(.left, 2)
+        case .tripleClick: click(.left, 3)
+        case .leftClickDrag: .driver(.drag(from: start, to: at, modifiers: []))
+        case .leftMouseDown: .driver(.button(.left, isDown: true))
+        case .leftMouseUp: .driver(.button(.left, isDown: false))
+        case .middleMouseDown: .driver(.button(.middle, isDown: true))
+        case .middleMouseUp: .driver(.button(.middle, isDown: false))
+        case .rightMouseDown: .driver(.button(.right, isDown: true))
+        case .rightMouseUp: .driver(.button(.right, isDown: false))
+        case .scroll: .driver(.scroll(.down, steps: 3, at: at, modifiers: []))
+        case .cursorPosition: .driver(.position)
+        case .screenshot, .zoom: .driver(.picture(Picture(region: region)))
+        case .wait: .wait(milliseconds: 5)
+        case .waitStable: .screen(.untilStill(region, milliseconds: 500, timeoutMilliseconds: 10_000))
+        case .open: .open("a")
+        case .clipboardGet: .driver(.readClipboard)
+        case .clipboardSet: .driver(.setClipboard("a"))
+        case .windows: .screen(.windows)
+        case .focusWindow: .screen(.focus(7))
+        case .closeWindow: .screen(.close(7))
+        case .waitForWindow: .screen(.window(titled: "t", timeoutMilliseconds: 10_000))
+        case .resize: .driver(.resize(DesktopSize(width: 8, height: 8)))
+        }
+    }
+
+    @Test(arguments: DesktopAction.Name.allCases)
+    func acceptsEachAction(name: DesktopAction.Name) throws {
         let action = try decode(
-            #"{"action":"\#(kind.rawValue)","coordinate":[3,4],"start_coordinate":[1,2],"duration":5,"#
-                + #""text":"\#(kind == .resize ? "8x8" : "a")","region":[1,2,3,4],"id":7,"title":"t"}"#)
-        #expect(action.kind == kind)
-        #expect(action.coordinate == DesktopPoint(x: 3, y: 4))
-        #expect(action.startCoordinate == DesktopPoint(x: 1, y: 2))
-        #expect(action.text == (kind == .resize ? "8x8" : "a"))
-        #expect(action.region == DesktopRegion(x: 1, y: 2, width: 3, height: 4))
-        #expect(action.windowID == 7 && action.title == "t")
-        #expect(action.durationMilliseconds == 5)
+            #"{"action":"\#(name.rawValue)","coordinate":[3,4],"start_coordinate":[1,2],"duration":5,"#
+                + #""text":"\#(name == .resize ? "8x8" : "a")","region":[1,2,3,4],"id":7,"title":"t"}"#)
+        #expect(action == DesktopAction(name: name.rawValue, work: try Self.expected(name)))
     }
 
     @Test func hasTheDefaultsOfTheContract() throws {
-        let action = try decode(#"{"action":"scroll","coordinate":[1,2],"text":null}"#)
-        #expect(action == DesktopAction(.scroll, coordinate: DesktopPoint(x: 1, y: 2)))
-        #expect(action.scrollAmount == 3 && action.scrollDirection == .down && action.durationMilliseconds == 1_000)
-        #expect(action.declared == nil)
+        let scroll = try decode(#"{"action":"scroll","coordinate":[1,2],"text":null}"#)
+        #expect(
+            scroll.work == .driver(.scroll(.down, steps: 3, at: DesktopPoint(x: 1, y: 2), modifiers: [])))
+        #expect(scroll.space == CoordinateSpace() && scroll.picture == nil)
+        let hold = try decode(#"{"action":"hold_key","text":"a"}"#)
+        #expect(hold.work == .driver(.hold(try KeyCombination("a"), milliseconds: 1_000)))
         let scaled = try decode(#"{"action":"screenshot","scaled_width":1280,"scaled_height":720}"#)
-        #expect(scaled.declared == DesktopSize(width: 1280, height: 720))
+        #expect(scaled.space == CoordinateSpace(width: 1280, height: 720))
         let native = try decode(#"{"action":"screenshot","scaled_width":0,"scaled_height":-5}"#)
-        #expect(native.declaredWidth == nil && native.declaredHeight == nil)
+        #expect(native.space.isNative)
     }
 
     @Test(arguments: [
@@ -153,18 +192,28 @@ import Testing
     }
 
     @Test func takesTheLimitsThemselves() throws {
-        #expect(try decode(#"{"action":"wait","duration":60000}"#).durationMilliseconds == 60_000)
-        #expect(try decode(#"{"action":"hold_key","text":"a","duration":0}"#).durationMilliseconds == 0)
-        #expect(try decode(#"{"action":"scroll","coordinate":[0,0],"scroll_amount":1000}"#).scrollAmount == 1_000)
-        #expect(try decode(#"{"action":"screenshot","scaled_width":8192,"scaled_height":1}"#).declaredWidth == 8_192)
-        let far = try decode(#"{"action":"mouse_move","coordinate":[-9223372036854775808,9223372036854775807]}"#)
-        #expect(far.coordinate == DesktopPoint(x: .min, y: .max))
+        func work(_ json: String) throws -> DesktopAction.Work { try decode(json).work }
+        let a = try KeyCombination("a")
+        #expect(try work(#"{"action":"wait","duration":60000}"#) == .wait(milliseconds: 60_000))
+        #expect(try work(#"{"action":"hold_key","text":"a","duration":0}"#) == .driver(.hold(a, milliseconds: 0)))
+        #expect(
+            try work(#"{"action":"scroll","coordinate":[0,0],"scroll_amount":1000}"#)
+                == .driver(.scroll(.down, steps: 1_000, at: DesktopPoint(x: 0, y: 0), modifiers: [])))
+        #expect(try decode(#"{"action":"screenshot","scaled_width":8192,"scaled_height":1}"#).space.width == 8_192)
+        #expect(
+            try work(#"{"action":"mouse_move","coordinate":[-9223372036854775808,9223372036854775807]}"#)
+                == .driver(.move(DesktopPoint(x: .min, y: .max))))
     }
 
     @Test func takesWhatOnlyOursHas() throws {
         let click = try decode(
             #"{"action":"left_click","coordinate":[1,1],"modifiers":["CTRL","shift","control"],"screenshot":true}"#)
-        #expect(click.modifiers == [0xffe3, 0xffe1] && click.takesScreenshot)
+        let at = DesktopPoint(x: 1, y: 1)
+        #expect(click.work == .driver(.click(.left, times: 1, at: at, modifiers: [0xffe3, 0xffe1])))
+        #expect(click.picture == Picture())
+        let part = try decode(
+            #"{"action":"left_click","coordinate":[1,1],"region":[1,2,3,4],"scale":2,"screenshot":true}"#)
+        #expect(part.picture == Picture(region: DesktopRegion(x: 1, y: 2, width: 3, height: 4), scale: 2))
         let names = Array(repeating: "\"ctrl\"", count: DesktopLimits.modifiers)
         _ = try decode(#"{"action":"scroll","coordinate":[1,1],"modifiers":[\#(names.joined(separator: ","))]}"#)
         #expect(
@@ -173,16 +222,19 @@ import Testing
             )
                 == "\"modifiers\" has at most 8 keys, not 9.")
         let still = try decode(#"{"action":"wait_stable","ms":60000,"timeout_ms":0}"#)
-        #expect(still.stillMilliseconds == 60_000 && still.timeoutMilliseconds == 0)
-        #expect(try decode(#"{"action":"resize","text":"8192X1"}"#).newSize == DesktopSize(width: 8_192, height: 1))
-        #expect(try decode(#"{"action":"screenshot","scale":0.05}"#).scale == 0.05)
-        #expect(try decode(#"{"action":"focus_window","id":4294967295}"#).windowID == .max)
+        #expect(still.work == .screen(.untilStill(nil, milliseconds: 60_000, timeoutMilliseconds: 0)))
+        #expect(
+            try decode(#"{"action":"resize","text":"8192X1"}"#).work
+                == .driver(.resize(DesktopSize(width: 8_192, height: 1))))
+        #expect(
+            try decode(#"{"action":"screenshot","scale":0.05}"#).work == .driver(.picture(Picture(scale: 0.05))))
+        #expect(try decode(#"{"action":"focus_window","id":4294967295}"#).work == .screen(.focus(.max)))
     }
 
     /// The body limits a text sooner, but not one that comes another way.
     @Test func limitsTheClipboard() throws {
         let text = String(repeating: "x", count: DesktopLimits.clipboardBytes)
-        #expect(try decode(#"{"action":"clipboard_set","text":"\#(text)"}"#).text == text)
+        #expect(try decode(#"{"action":"clipboard_set","text":"\#(text)"}"#).work == .driver(.setClipboard(text)))
         #expect(
             refusal(#"{"action":"clipboard_set","text":"\#(text)y"}"#)
                 == #""text" has 1048577 bytes; the clipboard takes 1048576."#)

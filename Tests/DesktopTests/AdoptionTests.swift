@@ -16,7 +16,10 @@ import Testing
             #expect(adopted.display == desktop.display && adopted.since == desktop.since)
             #expect(adopted.endpoint == desktop.endpoint && adopted.vncPort == desktop.vncPort)
             #expect(world.calls("up") == 1)
-            _ = try await world.session.perform(DesktopAction(.leftClick, coordinate: DesktopPoint(x: 5, y: 5)))
+            _ = try await world.session.perform(
+                DesktopAction(
+                    name: "left_click",
+                    work: .driver(.click(.left, times: 1, at: DesktopPoint(x: 5, y: 5), modifiers: []))))
             #expect(world.log.text.contains("adopted the desktop"))
             #expect(world.metrics.render().contains(#"agent_desktop_starts_total{result="adopted"} 1"#))
         }

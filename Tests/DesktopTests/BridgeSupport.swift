@@ -223,7 +223,7 @@ final class RecordingDriver: DesktopDriver {
     let holds = Mutex<[Bool]>([])
     var size: DesktopSize { DesktopSize(width: 1, height: 1) }
     var isAlive: Bool { true }
-    func perform(_ action: DesktopAction) async throws -> ActionResult { ActionResult() }
+    func perform(_ action: DriverAction, in space: CoordinateSpace) async throws -> ActionResult { ActionResult() }
     func probe(within budget: Duration) async throws {}
     func viewerCame() { came.add(1, ordering: .relaxed) }
     func viewerSentInput() { inputs.add(1, ordering: .relaxed) }

@@ -119,7 +119,8 @@ import Testing
                 // Noticed, but not yet with the VNC server: the action has to wait for that.
                 try await eventually("its end is noticed") { server.world.session.hub.count == 0 }
                 let place = DesktopPoint(x: 200 + round, y: 100)
-                _ = try await server.world.session.perform(DesktopAction(.mouseMove, coordinate: place))
+                _ = try await server.world.session.perform(
+                    DesktopAction(name: "mouse_move", work: .driver(.move(place))))
                 let display = try #require(server.world.session.current?.display)
                 try await server.blocking { _ in
                     let seen = try CommandResult.of(

@@ -9,7 +9,7 @@ import Testing
 /// The clipboard of a real Xtigervnc, with xclip as the other program.
 @Suite(.timeLimit(.minutes(15))) struct ClipboardTests {
     private static func get(_ driver: RFBDriver) async throws -> String? {
-        try await driver.perform(DesktopAction(.clipboardGet)).output
+        try await driver.perform(action("clipboard_get", text: nil)).output
     }
 
     /// Puts a text on a selection, and returns when the X server says so.
@@ -38,7 +38,7 @@ import Testing
                 "plain", "two\nlines\n", "\r\n", "old\rmac\r\r\nand\n\rmore", "", "he said \"hé\" €🙂",
                 String(repeating: "0123456789\n", count: 50_000),
             ] {
-                let result = try await driver.perform(DesktopAction(.clipboardSet, text: text))
+                let result = try await driver.perform(action("clipboard_set", text: text))
                 #expect(result.output == "clipboard_set action performed")
                 // LF, for us and for programs.
                 let expected = text.replacingOccurrences(of: "\r\n", with: "\n").replacingOccurrences(
@@ -57,7 +57,7 @@ import Testing
                 try await Self.own(xvnc, text)
                 try await eventually("the text") { try await Self.get(driver) == text }
             }
-            try await driver.perform(DesktopAction(.clipboardSet, text: "mine"))
+            try await driver.perform(action("clipboard_set", text: "mine"))
             #expect(try await Self.get(driver) == "mine")
             try await Self.own(xvnc, "theirs", "primary")
             try await eventually("what is selected") { try await Self.get(driver) == "theirs" }
@@ -69,7 +69,7 @@ import Testing
         try await withDesktop(isFresh: false) { xvnc, driver in
             let terminal = try await xvnc.terminal()
             try await driver.perform(#"{"action":"mouse_move","coordinate":[200,200]}"#)
-            try await driver.perform(DesktopAction(.clipboardSet, text: "kept"))
+            try await driver.perform(action("clipboard_set", text: "kept"))
             try await driver.type("龍é")
             try await terminal.receives("龍é")
             #expect(try await Self.get(driver) == "kept")
@@ -81,7 +81,7 @@ import Testing
     @Test(arguments: [true, false]) func lineEndsAreTheSameBothWays(hasClipboard: Bool) async throws {
         try await withDesktop(commands: true, hasClipboard: hasClipboard) { xvnc, driver in
             let text = "a\r\nb\rc\nd\r\n"
-            try await driver.perform(DesktopAction(.clipboardSet, text: text))
+            try await driver.perform(action("clipboard_set", text: text))
             #expect(try await Self.get(driver) == "a\nb\nc\nd\n")
             #expect(try Self.read(xvnc) == "a\nb\nc\nd\n")
             try await Self.own(xvnc, text)
@@ -92,12 +92,12 @@ import Testing
 
     @Test func isReadFromTheXServerAfterAViewer() async throws {
         try await withDesktop(commands: true) { xvnc, driver in
-            try await driver.perform(DesktopAction(.clipboardSet, text: "old"))
+            try await driver.perform(action("clipboard_set", text: "old"))
             driver.viewerCame()
             driver.viewerSentInput()
             // Of a viewer's text the server tells no other client.
             let viewer = try await xvnc.driver()
-            try await viewer.perform(DesktopAction(.clipboardSet, text: "of the viewer"))
+            try await viewer.perform(action("clipboard_set", text: "of the viewer"))
             #expect(try await Self.get(driver) == "of the viewer")
             await viewer.close()
         }
@@ -107,7 +107,7 @@ import Testing
         try await withDesktop(commands: true, hasClipboard: false) { xvnc, driver in
             #expect(try await Self.get(driver) == "")
             let text = String(repeating: "0123456789abcdé\n", count: 20_000)
-            try await driver.perform(DesktopAction(.clipboardSet, text: text))
+            try await driver.perform(action("clipboard_set", text: text))
             #expect(try Self.read(xvnc) == text)
             #expect(try await Self.get(driver) == text)
             try await Self.own(xvnc, "selected", "primary")
@@ -117,10 +117,10 @@ import Testing
 
     @Test func saysWhatIsMissing() async throws {
         try await withDesktop(hasClipboard: false) { _, driver in
-            for action in [DesktopAction(.clipboardGet), DesktopAction(.clipboardSet, text: "x")] {
+            for action in [try action("clipboard_get", text: nil), try action("clipboard_set", text: "x")] {
                 do {
                     try await driver.perform(action)
-                    Issue.record("\(action.kind) worked")
+                    Issue.record("\(action.name) worked")
                 } catch let error as DesktopError {
                     #expect(error.code == .failed && error.message.hasSuffix("install the Debian package xclip."))
                 }

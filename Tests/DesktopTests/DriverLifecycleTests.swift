@@ -102,7 +102,8 @@ import Testing
             for round in 0..<20 {
                 var tasks: [Task<ActionResult, any Error>] = []
                 for x in 0..<10 {
-                    let action = DesktopAction(.mouseMove, coordinate: DesktopPoint(x: 10 * x, y: round))
+                    let action = DesktopAction(
+                        name: "mouse_move", work: .driver(.move(DesktopPoint(x: 10 * x, y: round))))
                     tasks.append(Task { try await driver.perform(action) })
                     if x == 8 { for task in tasks { _ = try await task.value } }
                 }

@@ -76,7 +76,9 @@ import Testing
             let isClosing = Atomic(false)
             var size: DesktopSize { DesktopSize(width: 1, height: 1) }
             var isAlive: Bool { true }
-            func perform(_ action: DesktopAction) async throws -> ActionResult { ActionResult() }
+            func perform(_ action: DriverAction, in space: CoordinateSpace) async throws -> ActionResult {
+                ActionResult()
+            }
             func probe(within budget: Duration) async throws {}
             func viewerCame() {}
             func viewerSentInput() {}

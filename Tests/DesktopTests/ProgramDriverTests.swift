@@ -116,7 +116,7 @@ import Testing
             #expect(driver.size == DesktopSize(width: 800, height: 600))
             try display.run("xrandr", "-s", "1024x768")
             // A picture in the desktop's own size tells as well.
-            #expect(try await world.session.perform(DesktopAction(.screenshot)).size == driver.size)
+            #expect(try await world.session.perform(action("screenshot", text: nil)).size == driver.size)
             #expect(driver.size == DesktopSize(width: 1024, height: 768))
         }
     }
@@ -171,7 +171,7 @@ import Testing
             let ascii = String(String.UnicodeScalarView((0x20...0x7e).compactMap { Unicode.Scalar($0) }))
             var all = ""
             for text in ["-rf --json\n", ascii, "a\r\nb\rc", String(repeating: "0123456789", count: 45), "--"] {
-                let result = try await world.session.perform(DesktopAction(.type, text: text))
+                let result = try await world.session.perform(action("type", text: text))
                 #expect(result.output == "type action performed")
                 all += text.replacingOccurrences(of: "\r\n", with: "\n").replacingOccurrences(of: "\r", with: "\n")
                 try await terminal.receives(all)
@@ -212,7 +212,7 @@ import Testing
             try await eventually("both are down") { window.keys("KeyPress").dropFirst(downs).contains("x") }
             try await press("key_up", "ctrl+x", ["x", "Control_L"])
             await #expect(throws: DesktopError(.invalid, "")) {
-                _ = try await session.perform(DesktopAction(.key, text: "nosuchkey"))
+                _ = try await session.perform(action("key", text: "nosuchkey"))
             }
         }
     }
@@ -280,7 +280,7 @@ import Testing
     @Test func aLineBeforeTheAnswerIsIgnored() async throws {
         try await withWorld(Self.world(["PORTABLEDESKTOP_SUBFAULT": "cursor=noisy"])) { world in
             _ = try await world.session.perform(try action(#"{"action":"mouse_move","coordinate":[3,4]}"#))
-            #expect(try await world.session.perform(DesktopAction(.cursorPosition)).output == "x=3,y=4")
+            #expect(try await world.session.perform(action("cursor_position", text: nil)).output == "x=3,y=4")
         }
     }
 
@@ -288,14 +288,14 @@ import Testing
         let world = try Self.world(["PORTABLEDESKTOP_SUBFAULT": "keyboard=fail"])
         try await withWorld(world) { world in
             do {
-                _ = try await world.session.perform(DesktopAction(.type, text: "a"))
+                _ = try await world.session.perform(action("type", text: "a"))
                 Issue.record("it cannot work")
             } catch let error as DesktopError {
                 #expect(error.code == .failed && error.message == "portabledesktop keyboard type exited with status 4.")
                 #expect(error.detail == "portabledesktop: keyboard is broken")
             }
             // The desktop is none the worse for it.
-            _ = try await world.session.perform(DesktopAction(.cursorPosition))
+            _ = try await world.session.perform(action("cursor_position", text: nil))
             #expect(world.calls("up") == 1)
         }
     }
@@ -346,7 +346,7 @@ import Testing
         ("a", "a"), ("Z", "Z"), ("7", "7"), ("+", "plus"), ("-", "minus"), ("é", "eacute"), ("龍", "U9F8D"),
     ])
     func keysHaveTheNamesOfX(key: String, name: String) throws {
-        let last = try #require(try KeyCombination(key).keysyms.last)
+        let last = try #require(try KeyCombination(key).keysyms().last)
         #expect(try Keysym.name(last) == name)
     }
 

@@ -32,14 +32,16 @@ final class PlainDriver: DesktopDriver {
 
     var isAlive: Bool { connection.isOpen }
 
-    func perform(_ action: DesktopAction) async throws -> ActionResult {
+    func perform(_ action: DriverAction, in space: CoordinateSpace) async throws -> ActionResult {
         try await ask(seconds: 30) { rfb in
-            if let point = action.coordinate {
-                try rfb.pointer(action.kind == .leftMouseDown ? 1 : 0, point.x, point.y)
+            switch action {
+            case .move(let point), .click(_, _, let point, _), .scroll(_, _, let point, _):
+                try rfb.pointer(0, point.x, point.y)
+            default: break
             }
             try rfb.roundTrip()
         }
-        return ActionResult(output: "\(action.kind.rawValue) action performed")
+        return ActionResult()
     }
 
     func probe(within budget: Duration) async throws {

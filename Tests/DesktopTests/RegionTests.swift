@@ -10,8 +10,13 @@ import Testing
     private static let native = DesktopSize(width: 1280, height: 800)
 
     private func region(_ json: String) throws -> (DesktopRegion, DesktopSize) {
-        let (area, size) = try DesktopGeometry.picture(of: try action(json), on: Self.native)
-        return (area, size)
+        try region(of: try action(json), on: Self.native)
+    }
+
+    private func region(of action: DesktopAction, on size: DesktopSize) throws -> (DesktopRegion, DesktopSize) {
+        guard case .driver(.picture(let picture)) = action.work else { throw DeadlineExceeded(what: "\(action)") }
+        let (area, scaled) = try DesktopGeometry.area(of: picture, in: action.space, on: size)
+        return (area, scaled)
     }
 
     @Test(
@@ -76,7 +81,7 @@ import Testing
             let declared = #""scaled_width":\#(width),"scaled_height":\#(height)"#
             for region in ["[100,50,200,100]", "[0,0,1,1]", "[300,200,5000,5000]", "[7,9,333,77]"] {
                 let action = try action("{\"action\":\"zoom\",\"region\":\(region),\(declared)}")
-                let (area, _) = try DesktopGeometry.picture(of: action, on: driver.size)
+                let (area, _) = try self.region(of: action, on: driver.size)
                 let part = try await driver.perform(action)
                 #expect(part.output == "screenshot")
                 #expect(part.size == DesktopSize(width: area.width, height: area.height))

@@ -18,7 +18,8 @@ import Testing
         }
     }
 
-    private static let click = DesktopAction(.leftClick, coordinate: DesktopPoint(x: 5, y: 5))
+    private static let click = DesktopAction(
+        name: "left_click", work: .driver(.click(.left, times: 1, at: DesktopPoint(x: 5, y: 5), modifiers: [])))
 
     @Test func nothingExistsBeforeTheFirstUse() async throws {
         try await withWorld(SessionWorld()) { world in
@@ -261,7 +262,7 @@ import Testing
             let entered = Atomic<Bool>(false)
             var size: DesktopSize { DesktopSize(width: 1, height: 1) }
             var isAlive: Bool { true }
-            func perform(_ action: DesktopAction) async throws -> ActionResult {
+            func perform(_ action: DriverAction, in space: CoordinateSpace) async throws -> ActionResult {
                 entered.store(true, ordering: .relaxed)
                 await gate.valueIgnoringCancellation
                 return ActionResult()

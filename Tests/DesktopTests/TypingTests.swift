@@ -81,11 +81,11 @@ import Testing
             let terminal = try await xvnc.terminal()
             try await driver.perform(#"{"action":"mouse_move","coordinate":[200,200]}"#)
             let ascii = String(String.UnicodeScalarView((0x20...0x7e).compactMap { Unicode.Scalar($0) }))
-            try await driver.perform(DesktopAction(.key, text: "Caps_Lock"))
+            try await driver.perform(action("key", text: "Caps_Lock"))
             try await driver.type("aBé")
             try await terminal.receives("aBé")
-            try await driver.perform(DesktopAction(.key, text: "Caps_Lock"))
-            try await driver.perform(DesktopAction(.key, text: "numlock"))
+            try await driver.perform(action("key", text: "Caps_Lock"))
+            try await driver.perform(action("key", text: "numlock"))
             try xvnc.run("setxkbmap", "de")
             try await driver.type(ascii)
             try await terminal.receives("aBé" + ascii)
@@ -116,7 +116,7 @@ import Testing
             try await driver.perform(#"{"action":"mouse_move","coordinate":[100,100]}"#)
             let viewer = try await xvnc.driver()
             for key in ["é", "ж", "ab龍"] {
-                try await viewer.perform(DesktopAction(viewerTypes ? .type : .key, text: String(key.suffix(1))))
+                try await viewer.perform(action(viewerTypes ? "type" : "key", text: String(key.suffix(1))))
             }
             if viewerTypes {
                 driver.viewerCame()
@@ -126,9 +126,9 @@ import Testing
             var refused = 0
             for number in 0..<36 {
                 let scalar = try #require(Unicode.Scalar(0x4e00 + number))
-                let kind: DesktopAction.Kind = number % 3 == 2 ? .holdKey : .key
+                let name = number % 3 == 2 ? "hold_key" : "key"
                 do {
-                    try await driver.perform(DesktopAction(kind, text: String(scalar), durationMilliseconds: 1))
+                    try await driver.perform(#"{"action":"\#(name)","text":"\#(scalar)","duration":1}"#)
                     sent.append("U\(String(scalar.value, radix: 16).uppercased())")
                 } catch let error as DesktopError where error.code == .failed {
                     #expect(error.message.hasSuffix("has no code left for the key \(scalar); type can enter it."))
@@ -137,8 +137,8 @@ import Testing
             }
             #expect(sent.count + refused == 36 && sent.count >= 10 && refused >= 36 - DesktopLimits.spareKeycodes)
             // What has a code is pressed as often as wanted.
-            for key in ["é", "\u{4e00}"] { try await driver.perform(DesktopAction(.key, text: key)) }
-            try await driver.perform(DesktopAction(.key, text: "a"))
+            for key in ["é", "\u{4e00}"] { try await driver.perform(action("key", text: key)) }
+            try await driver.perform(action("key", text: "a"))
             try await eventually("the last key") { window.keys("KeyRelease").contains("a") }
             let pressed = window.keys("KeyPress").filter { $0.hasPrefix("U4E") }
             #expect(pressed == sent + ["U4E00"])
@@ -149,9 +149,9 @@ import Testing
     @Test func aKeyOfAnUnknownKeyboardIsRefused() async throws {
         try await withDesktop(isFresh: false, knowsDisplay: false) { _, driver in
             await #expect(throws: DesktopError(.failed, "")) {
-                try await driver.perform(DesktopAction(.key, text: "é"))
+                try await driver.perform(action("key", text: "é"))
             }
-            try await driver.perform(DesktopAction(.key, text: "ctrl+a"))
+            try await driver.perform(action("key", text: "ctrl+a"))
         }
     }
 
@@ -166,7 +166,7 @@ import Testing
                 ("alt+Tab", ["Alt_L", "Tab"]), ("ctrl+c", ["Control_L", "c"]), ("pageup", ["Prior"]),
                 ("Ж", ["Shift_L", "U0416"]),
             ] {
-                let result = try await driver.perform(DesktopAction(.key, text: text))
+                let result = try await driver.perform(action("key", text: text))
                 #expect(result.output == "key action performed")
                 presses += names
                 try await eventually(text) { window.keys("KeyRelease").count >= presses.count }

@@ -261,12 +261,35 @@ extension Result where Failure == any Error {
 /// An action that is decoded from JSON, as requests are.
 func action(_ json: String) throws -> DesktopAction { try DesktopAction.decode(.init(string: json)) }
 
-extension RFBDriver {
+func action(_ name: String, text: String?) throws -> DesktopAction {
+    let body = try JSONSerialization.data(withJSONObject: ["action": name, "text": text as Any])
+    return try DesktopAction.decode(.init(bytes: body))
+}
+
+extension DesktopDriver {
+    @discardableResult
+    func perform(_ action: DesktopAction) async throws -> ActionResult {
+        guard case .driver(let work) = action.work else { throw DeadlineExceeded(what: "a driver for \(action.name)") }
+        var result = try await perform(work, in: action.space)
+        result.output = result.output ?? "\(action.name) action performed"
+        return result
+    }
+
     @discardableResult
     func perform(_ json: String) async throws -> ActionResult { try await perform(try action(json)) }
 
-    func type(_ text: String) async throws {
-        let result = try await perform(DesktopAction(.type, text: text))
-        guard result.output == "type action performed" else { throw DeadlineExceeded(what: "\(result)") }
+    func type(_ text: String) async throws { try await perform(try action("type", text: text)) }
+}
+
+extension DesktopSession {
+    func perform(_ action: DesktopAction) async throws -> ActionResult {
+        var result: ActionResult
+        switch action.work {
+        case .driver(let work): result = try await perform(work, in: action.space)
+        case .screen(let work): result = try await perform(work, in: action.space)
+        case .wait, .open: throw DeadlineExceeded(what: "a session for \(action.name)")
+        }
+        result.output = result.output ?? "\(action.name) action performed"
+        return result
     }
 }

@@ -8,7 +8,7 @@ final class ProgramDriver: DesktopDriver {
         var size: DesktopSize
         /// A viewer may have changed the size.
         var sizeIsUncertain = false
-        var buttons: Set<String> = []
+        var buttons: Set<DriverAction.Button> = []
         /// Names in the order in which they were pressed.
         var keys: [String] = []
         var isOver = false
@@ -43,13 +43,13 @@ final class ProgramDriver: DesktopDriver {
     var size: DesktopSize { state.withLock { $0.size } }
     var isAlive: Bool { state.withLock { !$0.isOver } }
 
-    func perform(_ action: DesktopAction) async throws -> ActionResult {
+    func perform(_ action: DriverAction, in space: CoordinateSpace) async throws -> ActionResult {
         try await turns.take()
         defer { turns.give() }
         let (buttons, keys) = state.withLock { ($0.buttons, $0.keys) }
-        if action.kind.usesPointer, buttons.isEmpty { try await awaitViewers() }
+        if action.usesPointer, buttons.isEmpty { try await awaitViewers() }
         do {
-            return try await act(action)
+            return try await act(action, space)
         } catch {
             if (error as? DesktopError)?.code == .connectionLost {
                 end()
@@ -88,7 +88,9 @@ final class ProgramDriver: DesktopDriver {
     func viewerLeft(heldButtons: Bool) async {
         guard heldButtons, (try? await turns.take(first: true)) != nil else { return }
         defer { turns.give() }
-        for button in Self.buttons { _ = try? await program.run("mouse", "up", arguments: [button]) }
+        for button in DriverAction.Button.allCases {
+            _ = try? await program.run("mouse", "up", arguments: [button.rawValue])
+        }
     }
 
     func releaseAll() async {
@@ -120,51 +122,48 @@ final class ProgramDriver: DesktopDriver {
 
     // MARK: Actions
 
-    private func act(_ action: DesktopAction) async throws -> ActionResult {
-        switch action.kind {
-        case .key:
-            for combination in try KeyCombination.sequence(action.text ?? "", shiftIsHeld: shiftIsHeld) {
-                try await key("key", [try combination.names.joined(separator: "+")])
+    private func act(_ action: DriverAction, _ space: CoordinateSpace) async throws -> ActionResult {
+        switch action {
+        case .keys(let combinations):
+            let shiftIsHeld = shiftIsHeld
+            for combination in combinations {
+                let names = try Keysym.names(combination.keysyms(shiftIsHeld: shiftIsHeld))
+                try await key("key", [names.joined(separator: "+")])
             }
-        case .keyDown: try await press(names(action))
-        case .keyUp: try await release(names(action).reversed())
-        case .holdKey:
-            let all = try names(action)
+        case .press(let combination): try await press(names(combination))
+        case .release(let combination): try await release(names(combination).reversed())
+        case .hold(let combination, let milliseconds):
+            let all = try names(combination)
             let held = state.withLock { $0.keys }
             // Keys that are held already stay held, except the last one. The X server repeats it.
             let fresh = all.dropLast().filter { !held.contains($0) } + all.suffix(1)
             try await press(fresh)
-            try await pause(.milliseconds(action.durationMilliseconds))
+            try await pause(.milliseconds(milliseconds))
             try await release(fresh.reversed())
-        case .type: try await type(action.text ?? "")
-        case .mouseMove: try await move(action, to: action.coordinate)
-        case .leftClick: try await withModifiers(action) { try await self.click(action, "left", times: 1) }
-        case .middleClick: try await withModifiers(action) { try await self.click(action, "middle", times: 1) }
-        case .rightClick: try await withModifiers(action) { try await self.click(action, "right", times: 1) }
-        case .doubleClick: try await withModifiers(action) { try await self.click(action, "left", times: 2) }
-        case .tripleClick: try await withModifiers(action) { try await self.click(action, "left", times: 3) }
-        case .leftClickDrag: try await withModifiers(action) { try await self.drag(action) }
-        case .leftMouseDown: try await button("down", "left")
-        case .leftMouseUp: try await button("up", "left")
-        case .middleMouseDown: try await button("down", "middle")
-        case .middleMouseUp: try await button("up", "middle")
-        case .rightMouseDown: try await button("down", "right")
-        case .rightMouseUp: try await button("up", "right")
-        case .scroll: try await withModifiers(action) { try await self.scroll(action) }
-        case .cursorPosition:
-            let point = DesktopGeometry.declared(try await program.pointer(), of: action, on: try await knownSize())
+        case .type(let text): try await type(text)
+        case .move(let point): try await go(to: try await target(point, space))
+        case .click(let button, let times, let point, let modifiers):
+            try await holding(modifiers) { try await self.click(button, times: times, at: point, space) }
+        case .button(let button, let isDown): try await self.button(isDown ? "down" : "up", button)
+        case .drag(let from, let to, let modifiers):
+            try await holding(modifiers) { try await self.drag(from: from, to: to, space) }
+        case .scroll(let direction, let steps, let point, let modifiers):
+            try await holding(modifiers) {
+                try await self.go(to: try await self.target(point, space))
+                try await self.scroll(direction, steps)
+            }
+        case .position:
+            let point = DesktopGeometry.declared(try await program.pointer(), in: space, on: try await knownSize())
             return ActionResult(output: "x=\(point.x),y=\(point.y)")
-        case .screenshot, .zoom: return try await screenshot(action)
-        case .clipboardGet:
+        case .picture(let picture): return try await capture(picture, space)
+        case .readClipboard:
             return ActionResult(output: ClipboardText.lines(try await clipboard("read").selectedText()))
-        case .clipboardSet: try await clipboard("set").setSelections(ClipboardText.lines(action.text ?? ""))
+        case .setClipboard(let text): try await clipboard("set").setSelections(ClipboardText.lines(text))
         case .resize:
             throw DesktopError(
                 .failed, "The desktop cannot be resized while its VNC server cannot be used; /healthz says why.")
-        case .wait, .open, .waitStable, .windows, .focusWindow, .closeWindow, .waitForWindow:
-            throw DesktopError(.invalid, "\(action.kind.rawValue) is no action of the driver.")
         }
-        return ActionResult(performed: action.kind)
+        return ActionResult()
     }
 
     private func clipboard(_ what: String) throws -> DesktopHelpers {
@@ -172,40 +171,33 @@ final class ProgramDriver: DesktopDriver {
         return helpers
     }
 
-    private func screenshot(_ action: DesktopAction) async throws -> ActionResult {
-        guard action.region == nil, action.scale == 1 else { return try await part(action) }
-        var wanted: DesktopSize?
-        if action.declaredWidth != nil || action.declaredHeight != nil {
-            let own = try await knownSize()
-            wanted = DesktopSize(
-                width: action.declaredWidth ?? own.width, height: action.declaredHeight ?? own.height)
-        }
-        let picture = try await program.picture(wanted)
-        if wanted == nil { setSize(picture.size) }
-        return ActionResult(output: "screenshot", screenshot: picture.png, size: picture.size)
+    private func capture(_ picture: Picture, _ space: CoordinateSpace) async throws -> ActionResult {
+        guard picture == Picture() else { return try await part(picture, space) }
+        let wanted = space.isNative ? nil : space.size(on: try await knownSize())
+        let taken = try await program.picture(wanted)
+        if wanted == nil { setSize(taken.size) }
+        return ActionResult(output: "screenshot", screenshot: taken.png, size: taken.size)
     }
 
     /// The program has no regions and only one way to scale.
-    private func part(_ action: DesktopAction) async throws -> ActionResult {
+    private func part(_ picture: Picture, _ space: CoordinateSpace) async throws -> ActionResult {
         let whole = try await program.picture(nil)
         setSize(whole.size)
-        let (area, wanted) = try DesktopGeometry.picture(of: action, on: whole.size)
+        let (area, wanted) = try DesktopGeometry.area(of: picture, in: space, on: whole.size)
         let png = try PNG.crop(whole.png, to: area, scaledTo: wanted)
         return ActionResult(output: "screenshot", screenshot: png, size: wanted)
     }
 
-    /// Holds the action's modifiers while the body runs, those that are held already also afterwards.
-    private func withModifiers(_ action: DesktopAction, _ body: () async throws -> Void) async throws {
+    /// Holds modifiers while the body runs, those that are held already also afterwards.
+    private func holding(_ modifiers: [UInt32], _ body: () async throws -> Void) async throws {
         let held = state.withLock { $0.keys }
-        let fresh = try action.modifiers.map { try Keysym.name($0) }.filter { !held.contains($0) }
+        let fresh = try Keysym.names(modifiers).filter { !held.contains($0) }
         try await press(fresh)
         try await body()
         try await release(fresh.reversed())
     }
 
     // MARK: Pointer
-
-    private static let buttons = ["left", "middle", "right"]
 
     private func knownSize() async throws -> DesktopSize {
         let (size, isUncertain) = state.withLock { ($0.size, $0.sizeIsUncertain) }
@@ -222,15 +214,8 @@ final class ProgramDriver: DesktopDriver {
         }
     }
 
-    private func target(_ point: DesktopPoint?, of action: DesktopAction) async throws -> DesktopPoint {
-        guard let point else {
-            throw DesktopError.invalid("Missing \"coordinate\" for \(action.kind.rawValue) action.")
-        }
-        return DesktopGeometry.native(point, of: action, on: try await knownSize())
-    }
-
-    private func move(_ action: DesktopAction, to point: DesktopPoint?) async throws {
-        try await go(to: try await target(point, of: action))
+    private func target(_ point: DesktopPoint, _ space: CoordinateSpace) async throws -> DesktopPoint {
+        DesktopGeometry.native(point, in: space, on: try await knownSize())
     }
 
     private func go(to point: DesktopPoint) async throws {
@@ -238,40 +223,41 @@ final class ProgramDriver: DesktopDriver {
         try checkMayContinue()
     }
 
-    private func click(_ action: DesktopAction, _ name: String, times: Int) async throws {
-        try await move(action, to: action.coordinate)
+    private func click(
+        _ button: DriverAction.Button, times: Int, at point: DesktopPoint, _ space: CoordinateSpace
+    ) async throws {
+        try await go(to: try await target(point, space))
         for _ in 0..<times {
-            try await program.run("mouse", "click", arguments: [name])
+            try await program.run("mouse", "click", arguments: [button.rawValue])
             try checkMayContinue()
         }
     }
 
-    private func button(_ what: String, _ name: String) async throws {
+    private func button(_ what: String, _ button: DriverAction.Button) async throws {
         // Recorded from before the press until after the release, so that it is released whatever fails.
-        if what == "down" { state.withLock { _ = $0.buttons.insert(name) } }
-        try await program.run("mouse", what, arguments: [name])
-        if what == "up" { state.withLock { _ = $0.buttons.remove(name) } }
+        if what == "down" { state.withLock { _ = $0.buttons.insert(button) } }
+        try await program.run("mouse", what, arguments: [button.rawValue])
+        if what == "up" { state.withLock { _ = $0.buttons.remove(button) } }
         try checkMayContinue()
     }
 
-    private func drag(_ action: DesktopAction) async throws {
-        let from = try await target(action.startCoordinate, of: action)
-        let to = try await target(action.coordinate, of: action)
+    private func drag(from start: DesktopPoint, to end: DesktopPoint, _ space: CoordinateSpace) async throws {
+        let from = try await target(start, space)
+        let to = try await target(end, space)
         try await go(to: from)
-        try await button("down", "left")
+        try await button("down", .left)
         // Programs ignore a drag without movement.
         try await go(to: DesktopPoint(x: (from.x + to.x) / 2, y: (from.y + to.y) / 2))
         try await go(to: to)
-        try await button("up", "left")
+        try await button("up", .left)
     }
 
-    private func scroll(_ action: DesktopAction) async throws {
-        try await move(action, to: action.coordinate)
-        var left = action.scrollAmount
+    private func scroll(_ direction: DriverAction.Direction, _ steps: Int) async throws {
+        var left = steps
         while left > 0 {
             let some = min(left, DesktopLimits.programScrolls)
             let (x, y) =
-                switch action.scrollDirection {
+                switch direction {
                 case .up: (0, -some)
                 case .down: (0, some)
                 case .left: (-some, 0)
@@ -289,8 +275,8 @@ final class ProgramDriver: DesktopDriver {
         state.withLock { $0.keys.contains { $0 == Keysym.programShift || $0.hasPrefix("Shift_") } }
     }
 
-    private func names(_ action: DesktopAction) throws -> [String] {
-        try KeyCombination(action.text ?? "", shiftIsHeld: shiftIsHeld).names
+    private func names(_ combination: KeyCombination) throws -> [String] {
+        try Keysym.names(combination.keysyms(shiftIsHeld: shiftIsHeld))
     }
 
     private func key(_ what: String, _ arguments: [String], characters: Int = 0) async throws {
@@ -344,15 +330,15 @@ final class ProgramDriver: DesktopDriver {
     }
 
     /// Releases keys and buttons, except the given ones. Those that cannot be released stay recorded as held.
-    private func releaseHeld(except buttons: Set<String> = [], _ keys: [String] = []) async {
+    private func releaseHeld(except buttons: Set<DriverAction.Button> = [], _ keys: [String] = []) async {
         let held = state.withLock { ($0.buttons.subtracting(buttons), $0.keys.filter { !keys.contains($0) }) }
         for name in held.1.reversed() {
             guard (try? await program.run("keyboard", "up", arguments: [name])) != nil else { continue }
             state.withLock { $0.keys.removeAll { $0 == name } }
         }
-        for name in held.0 {
-            guard (try? await program.run("mouse", "up", arguments: [name])) != nil else { continue }
-            state.withLock { _ = $0.buttons.remove(name) }
+        for button in held.0 {
+            guard (try? await program.run("mouse", "up", arguments: [button.rawValue])) != nil else { continue }
+            state.withLock { _ = $0.buttons.remove(button) }
         }
     }
 }

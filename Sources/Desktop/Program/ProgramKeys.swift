@@ -1,14 +1,10 @@
 import CDesktop
 
-extension KeyCombination {
-    /// X keysym names: the program silently ignores names that it does not know.
-    var names: [String] {
-        get throws { try keysyms.map { try Keysym.name($0) } }
-    }
-}
-
 extension Keysym {
     static let programShift = "shift"
+
+    /// X keysym names: the program silently ignores names that it does not know.
+    static func names(_ keysyms: [UInt32]) throws -> [String] { try keysyms.map { try name($0) } }
 
     /// The X name; for Shift and Control the program's own names.
     /// - Throws: ``DesktopError`` `.failed` when libxkbcommon is missing and the keysym is no plain character.

@@ -4,7 +4,7 @@ import Glibc
 import Synchronization
 
 /// xclip, for a clipboard that the VNC server does not serve. It is optional.
-public struct DesktopHelpers: Sendable {
+package struct DesktopHelpers: Sendable {
     private let runner: any CommandRunner
     private let environment: [String: String]
     private let limiter: TimeLimiter
@@ -13,7 +13,7 @@ public struct DesktopHelpers: Sendable {
     ///   - display: the X display, such as `:3`.
     ///   - environment: of the programs, which are looked up in its PATH.
     ///   - executor: waits for them; nil is the runtime's pool.
-    public init(
+    package init(
         _ runner: any CommandRunner, display: String, environment: [String: String], clock: AgentClock,
         executor: (any TaskExecutor)?
     ) {

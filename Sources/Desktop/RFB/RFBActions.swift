@@ -44,7 +44,7 @@ final class RFBActions {
         doubtful = []
         do {
             switch work {
-            case .action(let action): return try perform(action)
+            case .action(let action, let space): return try perform(action, space)
             case .viewerLeft:
                 try guessPosition()
                 // Twice: the server may notice the viewer's disconnect only after our first event.
@@ -59,47 +59,41 @@ final class RFBActions {
         }
     }
 
-    private func perform(_ action: DesktopAction) throws -> ActionResult {
-        switch action.kind {
-        case .key: try key(action)
-        case .keyDown: try keyDown(action)
-        case .keyUp: try keyUp(action)
-        case .holdKey: try holdKey(action)
-        case .type: try type(action.text ?? "")
-        case .mouseMove: try move(action)
-        case .leftClick: try click(action, 1, times: 1)
-        case .middleClick: try click(action, 2, times: 1)
-        case .rightClick: try click(action, 4, times: 1)
-        case .doubleClick: try click(action, 1, times: 2)
-        case .tripleClick: try click(action, 1, times: 3)
-        case .leftClickDrag: try drag(action)
-        case .leftMouseDown: try press(button: 1)
-        case .leftMouseUp: try release(button: 1)
-        case .middleMouseDown: try press(button: 2)
-        case .middleMouseUp: try release(button: 2)
-        case .rightMouseDown: try press(button: 4)
-        case .rightMouseUp: try release(button: 4)
-        case .scroll: try scroll(action)
-        case .cursorPosition:
-            let point = DesktopGeometry.declared(try requirePosition(), of: action, on: link.size)
+    private func perform(_ action: DriverAction, _ space: CoordinateSpace) throws -> ActionResult {
+        switch action {
+        case .keys(let combinations): try press(inTurn: combinations)
+        case .press(let combination): try hold(combination)
+        case .release(let combination): try release(combination)
+        case .hold(let combination, let milliseconds): try hold(combination, for: .milliseconds(milliseconds))
+        case .type(let text): try type(text)
+        case .move(let point): try move(to: point, space)
+        case .click(let button, let times, let point, let modifiers):
+            try click(button.bit, times: times, at: point, space, holding: modifiers)
+        case .button(let button, let isDown): try isDown ? press(button: button.bit) : release(button: button.bit)
+        case .drag(let from, let to, let modifiers): try drag(from: from, to: to, space, holding: modifiers)
+        case .scroll(let direction, let steps, let point, let modifiers):
+            try scroll(direction, steps: steps, at: point, space, holding: modifiers)
+        case .position:
+            let point = DesktopGeometry.declared(try requirePosition(), in: space, on: link.size)
             return ActionResult(output: "x=\(point.x),y=\(point.y)")
-        case .screenshot, .zoom: return try screenshot(action)
-        case .clipboardGet: return ActionResult(output: try clipboardText())
-        case .clipboardSet: try setClipboard(ClipboardText.lines(action.text ?? ""))
-        case .resize: try resize(to: action.newSize ?? link.size)
-        case .wait, .open, .waitStable, .windows, .focusWindow, .closeWindow, .waitForWindow:
-            throw DesktopError(.invalid, "\(action.kind.rawValue) is no action of the driver.")
+        case .picture(let picture): return try capture(picture, space)
+        case .readClipboard: return ActionResult(output: try clipboardText())
+        case .setClipboard(let text):
+            try setClipboard(ClipboardText.lines(text))
+            try link.fence()
+            return ActionResult()
+        case .resize(let size): try resize(to: size)
         }
         try link.fence()
-        if action.kind != .clipboardSet { lastInput = (.now, link.state.clipboard_offers) }
-        return ActionResult(performed: action.kind)
+        lastInput = (.now, link.state.clipboard_offers)
+        return ActionResult()
     }
 
-    private func screenshot(_ action: DesktopAction) throws -> ActionResult {
+    private func capture(_ picture: Picture, _ space: CoordinateSpace) throws -> ActionResult {
         var wanted = link.size
         return try link.capture { size in
-            let (area, picture) = try DesktopGeometry.picture(of: action, on: size)
-            wanted = picture
+            let (area, scaled) = try DesktopGeometry.area(of: picture, in: space, on: size)
+            wanted = scaled
             return area
         } _: { area in
             ActionResult(output: "screenshot", screenshot: try PNG.encode(area, scaledTo: wanted), size: wanted)
@@ -133,18 +127,21 @@ final class RFBActions {
 
     // MARK: Keys
 
-    private func combination(_ action: DesktopAction) throws -> KeyCombination {
-        try learn(try KeyCombination(action.text ?? "", shiftIsHeld: input.shiftIsHeld))
+    /// The keys of a combination as things are, each of which the server has a keycode for.
+    private func keysyms(_ combination: KeyCombination) throws -> [UInt32] {
+        let keys = combination.keysyms(shiftIsHeld: input.shiftIsHeld)
+        try learn(keys)
+        return keys
     }
 
     /// Takes spare keycodes for what the layout lacks.
     /// - Throws: ``DesktopError`` `.failed` for a key that the server would drop in silence.
-    private func learn(_ keys: KeyCombination) throws -> KeyCombination {
+    private func learn(_ keys: [UInt32]) throws {
         let new = Set(
-            keys.keysyms.filter { keysym in
+            keys.filter { keysym in
                 Keysym.scalar(keysym).map { !TextPlan.isOnLayout($0) && !known.contains(keysym) } ?? false
             })
-        if new.isEmpty { return keys }
+        if new.isEmpty { return }
         if knowsSpareKeycodes {
             guard new.count <= spareKeycodes else { throw Self.noKeycode(new) }
             known.formUnion(new)
@@ -155,7 +152,6 @@ final class RFBActions {
             // A viewer may get the last one first.
             doubtful.formUnion(lacking)
         }
-        return keys
     }
 
     /// Checks that the server had keycodes for what was pressed.
@@ -192,41 +188,44 @@ final class RFBActions {
         knowsSpareKeycodes ? max(0, DesktopLimits.spareKeycodes - known.count) : 0
     }
 
-    /// Presses a combination. Keys that are held already stay held afterwards, except the last one.
+    /// Presses keys. Those that are held already stay held afterwards, except the last one.
     /// - Returns: the keys to release afterwards, in this order.
-    private func press(_ combination: KeyCombination) -> [UInt32] {
-        let fresh = combination.keysyms.dropLast().filter { !input.holds($0) } + combination.keysyms.suffix(1)
+    private func press(_ keysyms: [UInt32]) -> [UInt32] {
+        let fresh = keysyms.dropLast().filter { !input.holds($0) } + keysyms.suffix(1)
         for keysym in fresh { input.press(keysym) }
         return fresh.reversed()
     }
 
-    private func key(_ action: DesktopAction) throws {
-        for combination in try KeyCombination.sequence(action.text ?? "", shiftIsHeld: input.shiftIsHeld) {
-            for keysym in press(try learn(combination)) { input.release(keysym) }
+    private func press(inTurn combinations: [KeyCombination]) throws {
+        // What they mean does not change while they are pressed, though one of them may have Shift in it.
+        let shiftIsHeld = input.shiftIsHeld
+        for combination in combinations {
+            let keys = combination.keysyms(shiftIsHeld: shiftIsHeld)
+            try learn(keys)
+            for keysym in press(keys) { input.release(keysym) }
             try input.send()
             try confirm()
         }
     }
 
-    private func keyDown(_ action: DesktopAction) throws {
-        for keysym in try combination(action).keysyms { input.press(keysym) }
+    private func hold(_ combination: KeyCombination) throws {
+        for keysym in try keysyms(combination) { input.press(keysym) }
         try input.send()
         try confirm()
     }
 
-    private func keyUp(_ action: DesktopAction) throws {
+    private func release(_ combination: KeyCombination) throws {
         // What has no keycode cannot be held.
-        let keys = try KeyCombination(action.text ?? "", shiftIsHeld: input.shiftIsHeld)
-        for keysym in keys.keysyms.reversed() { input.release(keysym) }
+        for keysym in combination.keysyms(shiftIsHeld: input.shiftIsHeld).reversed() { input.release(keysym) }
         try input.send()
     }
 
-    private func holdKey(_ action: DesktopAction) throws {
-        let keys = press(try combination(action))
+    private func hold(_ combination: KeyCombination, for duration: Duration) throws {
+        let keys = press(try keysyms(combination))
         try input.send()
         try confirm()
         let start = ContinuousClock.now
-        let end = start + .milliseconds(action.durationMilliseconds)
+        let end = start + duration
         var next = start + DesktopLimits.repeatDelay
         while next < end {
             try link.pause(until: next)

@@ -5,7 +5,7 @@ import CDesktop
 /// wake-ups: nothing is requested from the server without a call.
 ///
 /// Actions are performed in the order of the calls; each returns when the server has processed it.
-public final class RFBDriver: DesktopDriver {
+package final class RFBDriver: DesktopDriver {
     private let inbox: RFBInbox
 
     private init(_ inbox: RFBInbox) { self.inbox = inbox }
@@ -13,29 +13,29 @@ public final class RFBDriver: DesktopDriver {
     deinit { inbox.close() }
 
     /// What a connection needs besides the server's address.
-    public struct Options: Sendable {
+    package struct Options: Sendable {
         /// The X display, such as `:3`, which is asked for the pointer's position; nil leaves it unknown after a viewer
         /// moved it.
-        public var display: String?
+        package var display: String?
         /// Of the time limits of what is not the VNC server.
-        public var clock = AgentClock(ContinuousClock())
+        package var clock = AgentClock(ContinuousClock())
         /// Run xclip; without them text can only go through the VNC server's own clipboard.
-        public var helpers: DesktopHelpers?
+        package var helpers: DesktopHelpers?
         /// No client has typed on this desktop before; otherwise characters outside the keyboard's layout always
         /// go through the clipboard.
-        public var isFresh = true
+        package var isFresh = true
         /// How long the server may take to accept the connection, and then for each answer of the handshake, which
         /// is not cut short when the task is cancelled.
-        public var budget = DesktopLimits.connectBudget
+        package var budget = DesktopLimits.connectBudget
         /// Waits for what is not the VNC server; nil is the runtime's pool.
-        public var executor: (any TaskExecutor)?
+        package var executor: (any TaskExecutor)?
         /// Whether the extended clipboard is used where the server has it.
         var usesClipboardMessages = true
 
-        public init() {}
+        package init() {}
 
         /// Those of a session's desktop.
-        public init(_ server: DesktopSession.Connection) {
+        package init(_ server: DesktopSession.Connection) {
             (display, helpers, isFresh, clock) = (server.display, server.helpers, server.isFresh, server.clock)
         }
     }
@@ -43,7 +43,7 @@ public final class RFBDriver: DesktopDriver {
     /// Connects to a VNC server and learns what it can do.
     /// - Throws: ``DesktopError``: `.connectionLost` when no VNC server answers there, `.failed` when a library
     ///   is not installed or the system refuses a descriptor or a thread.
-    public static func connect(to endpoint: RFBEndpoint, _ options: Options = Options()) async throws -> RFBDriver {
+    package static func connect(to endpoint: RFBEndpoint, _ options: Options = Options()) async throws -> RFBDriver {
         try DesktopLibrary.vncClient.load()
         guard let inbox = RFBInbox() else { throw DesktopError(.failed, "No descriptor is left for the desktop.") }
         let driver = RFBDriver(inbox)
@@ -63,12 +63,12 @@ public final class RFBDriver: DesktopDriver {
         return driver
     }
 
-    public var size: DesktopSize { inbox.size }
-    public var isAlive: Bool { inbox.isAlive }
+    package var size: DesktopSize { inbox.size }
+    package var isAlive: Bool { inbox.isAlive }
 
     @discardableResult
-    public func perform(_ action: DesktopAction) async throws -> ActionResult {
-        try await submit(.action(action))
+    package func perform(_ action: DriverAction, in space: CoordinateSpace) async throws -> ActionResult {
+        try await submit(.action(action, space))
     }
 
     private func submit(_ work: RFBInbox.Work, first: Bool = false) async throws -> ActionResult {
@@ -81,7 +81,7 @@ public final class RFBDriver: DesktopDriver {
         }
     }
 
-    public func probe(within budget: Duration) async throws {
+    package func probe(within budget: Duration) async throws {
         let probe = RFBInbox.Probe(id: inbox.newID(), deadline: .now + budget)
         defer { inbox.forget(probe.id) }
         try await withTaskCancellationHandler {
@@ -91,11 +91,11 @@ public final class RFBDriver: DesktopDriver {
         }
     }
 
-    public func viewerCame() { inbox.updateViewers { $0.connected += 1 } }
+    package func viewerCame() { inbox.updateViewers { $0.connected += 1 } }
 
-    public func viewerSentInput() { inbox.updateViewers { $0.sentInput = true } }
+    package func viewerSentInput() { inbox.updateViewers { $0.sentInput = true } }
 
-    public func viewerHolds(_ holds: Bool) {
+    package func viewerHolds(_ holds: Bool) {
         inbox.updateViewers { viewers in
             viewers.holding += holds ? 1 : -1
             if holds { viewers.presses += 1 }
@@ -103,20 +103,20 @@ public final class RFBDriver: DesktopDriver {
     }
 
     /// To be called once the viewer's own connection is closed: the server ignores our events before.
-    public func viewerLeft(heldButtons: Bool) async {
+    package func viewerLeft(heldButtons: Bool) async {
         inbox.updateViewers { $0.connected -= 1 }
         guard heldButtons else { return }
         await submitIgnoringCancellation(.viewerLeft)
     }
 
     /// Ends the running action early; waiting actions run afterwards.
-    public func releaseAll() async { await submitIgnoringCancellation(.releaseAll, first: true) }
+    package func releaseAll() async { await submitIgnoringCancellation(.releaseAll, first: true) }
 
     private func submitIgnoringCancellation(_ work: RFBInbox.Work, first: Bool = false) async {
         _ = try? await withCheckedThrowingContinuation { inbox.submit(inbox.newID(), work, $0, first: first) }
     }
 
-    public func close() async {
+    package func close() async {
         inbox.close()
         await inbox.ended()
     }

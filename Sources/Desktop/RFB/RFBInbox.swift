@@ -10,7 +10,7 @@ final class RFBInbox: Sendable {
     typealias Answer = CheckedContinuation<ActionResult, any Error>
 
     enum Work: Sendable {
-        case action(DesktopAction)
+        case action(DriverAction, CoordinateSpace)
         /// Takes over the pointer from a viewer that disconnected.
         case viewerLeft
         case releaseAll

@@ -1,11 +1,19 @@
+extension DriverAction.Button {
+    /// Its bit in a PointerEvent (RFC 6143, 7.5.5).
+    var bit: UInt8 {
+        switch self {
+        case .left: 1 << 0
+        case .middle: 1 << 1
+        case .right: 1 << 2
+        }
+    }
+}
+
 /// Moving, clicking, dragging and scrolling.
 extension RFBActions {
-    /// The action's point on the screen as it is now.
-    private func target(_ point: DesktopPoint?, of action: DesktopAction) throws -> DesktopPoint {
-        guard let point else {
-            throw DesktopError.invalid("Missing \"coordinate\" for \(action.kind.rawValue) action.")
-        }
-        return DesktopGeometry.native(point, of: action, on: link.size)
+    /// The point on the screen as it is now.
+    private func target(_ point: DesktopPoint, _ space: CoordinateSpace) -> DesktopPoint {
+        DesktopGeometry.native(point, in: space, on: link.size)
     }
 
     private func go(to point: DesktopPoint) {
@@ -41,18 +49,20 @@ extension RFBActions {
         DesktopError(.pointerHeld, "The pointer is held by a viewer.", detail: detail)
     }
 
-    func move(_ action: DesktopAction) throws {
+    func move(to point: DesktopPoint, _ space: CoordinateSpace) throws {
         try withPointer {
-            go(to: try target(action.coordinate, of: action))
+            go(to: target(point, space))
             try input.send()
         }
     }
 
     /// - Parameter button: its bit.
-    func click(_ action: DesktopAction, _ button: UInt8, times: Int) throws {
+    func click(
+        _ button: UInt8, times: Int, at point: DesktopPoint, _ space: CoordinateSpace, holding modifiers: [UInt32]
+    ) throws {
         try withPointer {
-            go(to: try target(action.coordinate, of: action))
-            let modifiers = holdModifiers(of: action)
+            go(to: target(point, space))
+            let modifiers = hold(modifiers)
             for _ in 0..<times {
                 input.press(button: button)
                 input.release(button: button)
@@ -80,22 +90,23 @@ extension RFBActions {
 
     /// Presses the modifiers that are not held already.
     /// - Returns: the keys to release afterwards, in this order.
-    private func holdModifiers(of action: DesktopAction) -> [UInt32] {
-        let fresh = action.modifiers.filter { !input.holds($0) }
+    private func hold(_ modifiers: [UInt32]) -> [UInt32] {
+        let fresh = modifiers.filter { !input.holds($0) }
         for keysym in fresh { input.press(keysym) }
         return fresh.reversed()
     }
 
-    func drag(_ action: DesktopAction) throws {
-        var modifiers: [UInt32] = []
+    func drag(
+        from start: DesktopPoint, to end: DesktopPoint, _ space: CoordinateSpace, holding modifiers: [UInt32]
+    ) throws {
+        var held: [UInt32] = []
         try withPointer {
-            go(to: try target(action.startCoordinate, of: action))
-            modifiers = holdModifiers(of: action)
+            go(to: target(start, space))
+            held = hold(modifiers)
             input.press(button: 1)
             try input.send()
         }
-        let from = try target(action.startCoordinate, of: action)
-        let to = try target(action.coordinate, of: action)
+        let (from, to) = (target(start, space), target(end, space))
         let steps = DesktopLimits.dragSteps
         for step in 1...steps {
             try link.pause(DesktopLimits.dragStep)
@@ -106,22 +117,25 @@ extension RFBActions {
         }
         try link.pause(DesktopLimits.dragStep)
         input.release(button: 1)
-        for keysym in modifiers { input.release(keysym) }
+        for keysym in held { input.release(keysym) }
         try input.send()
     }
 
-    func scroll(_ action: DesktopAction) throws {
+    func scroll(
+        _ direction: DriverAction.Direction, steps: Int, at point: DesktopPoint, _ space: CoordinateSpace,
+        holding modifiers: [UInt32]
+    ) throws {
         let button: UInt8 =
-            switch action.scrollDirection {
+            switch direction {
             case .up: 1 << 3
             case .down: 1 << 4
             case .left: 1 << 5
             case .right: 1 << 6
             }
         try withPointer {
-            go(to: try target(action.coordinate, of: action))
-            let modifiers = holdModifiers(of: action)
-            var left = action.scrollAmount
+            go(to: target(point, space))
+            let modifiers = hold(modifiers)
+            var left = steps
             while left > 0 {
                 for _ in 0..<min(left, DesktopLimits.eventsAtOnce) {
                     input.press(button: button)

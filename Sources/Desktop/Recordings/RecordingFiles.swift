@@ -77,13 +77,13 @@ struct RecordingFiles: Sendable, Equatable {
 }
 
 /// The files of a recording, held open, since they may be removed while they are sent. Reads block.
-public final class RecordedVideo: Sendable {
+package final class RecordedVideo: Sendable {
     private let videoFile: CInt
     private let thumbnailFile: CInt
     /// Bytes of the video.
-    public let videoBytes: Int
+    package let videoBytes: Int
     /// Bytes of the thumbnail, 0 without one.
-    public let thumbnailBytes: Int
+    package let thumbnailBytes: Int
 
     fileprivate init(video: CInt, thumbnail: CInt) {
         videoFile = video

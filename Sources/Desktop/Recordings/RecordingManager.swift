@@ -5,17 +5,17 @@ import Synchronization
 
 /// Manages the recordings of the desktop (docs/contracts/desktop.md#recording). There is no timer and no directory
 /// before the first start.
-public final class RecordingManager: Sendable {
-    public struct Configuration: Sendable {
+package final class RecordingManager: Sendable {
+    package struct Configuration: Sendable {
         /// For the files; created at the first start.
-        public var directory: String
-        public var environment: EnvironmentBuilder
+        package var directory: String
+        package var environment: EnvironmentBuilder
         /// The desktop program's `record` subcommand, to which flags are added; nil when the program is not
         /// installed. Called on a blocking thread at each start.
-        public var fallback: @Sendable () -> [String]?
-        public var limits = RecordingLimits()
+        package var fallback: @Sendable () -> [String]?
+        package var limits = RecordingLimits()
 
-        public init(
+        package init(
             directory: String, environment: EnvironmentBuilder,
             fallback: @escaping @Sendable () -> [String]? = { nil }
         ) {
@@ -56,7 +56,7 @@ public final class RecordingManager: Sendable {
     ///   - runner: starts the recorders.
     ///   - pool: where files are read and removed.
     ///   - executor: runs the tasks of recordings.
-    public init(
+    package init(
         configuration: Configuration, provider: any DesktopProvider, runner: any CommandRunner, pool: BlockingPool,
         executor: any TaskExecutor, clock: AgentClock, metrics: MetricsRegistry, logger: Logger
     ) {
@@ -68,17 +68,17 @@ public final class RecordingManager: Sendable {
     }
 
     /// Recordings that run, or begin or end at the moment.
-    public var running: Int { state.withLock { $0.active } }
+    package var running: Int { state.withLock { $0.active } }
 
     /// An action was performed: recordings go on for another ``RecordingLimits/idle``.
-    public func noteActivity() {
+    package func noteActivity() {
         let now = context.clock.now()
         state.withLock { $0.lastActivity = now }
     }
 
     /// Ends the recorders of an earlier run of the agent and removes its recordings, once. The first start does it
     /// at the latest.
-    public func removeLeftovers() async {
+    package func removeLeftovers() async {
         let cleaning = state.withLock { state in
             if let cleaning = state.cleaning { return cleaning }
             let (pool, directory) = (context.pool, context.configuration.directory)
@@ -97,7 +97,7 @@ public final class RecordingManager: Sendable {
     /// Starts a recording of the desktop, which is started when there is none. Returns when the first frame is on
     /// disk. A recording of this id that runs already goes on; one that is over is discarded.
     /// - Throws: ``DesktopError``: `.tooMany`, `.shuttingDown`, `.failed`.
-    public func start(_ id: UUID) async throws {
+    package func start(_ id: UUID) async throws {
         await removeLeftovers()
         while true {
             switch try decide(id) {
@@ -117,7 +117,7 @@ public final class RecordingManager: Sendable {
 
     /// Ends a recording, if it still runs, and returns the video; repeatable.
     /// - Throws: ``DesktopError``: `.notFound`, `.shuttingDown`, `.failed` when it is corrupted.
-    public func stop(_ id: UUID) async throws -> RecordedVideo {
+    package func stop(_ id: UUID) async throws -> RecordedVideo {
         let recording: ScreenRecording? = try state.withLock { state in
             if state.shuttingDown { throw DesktopSession.shuttingDown }
             return state.entries[id]?.recording
@@ -132,7 +132,7 @@ public final class RecordingManager: Sendable {
 
     /// Stops all recordings, kills recorders that have not ended after ``RecordingLimits/shutdown``, and removes all
     /// files. Clients that wait for a stop still get their video.
-    public func shutdown() async {
+    package func shutdown() async {
         let (recordings, timer, wasUsed) = state.withLock { state in
             state.shuttingDown = true
             defer { state.timer = nil }

@@ -6,7 +6,7 @@ import Hummingbird
 import NIOCore
 
 /// The routes below /api/v0/desktop/recording (docs/contracts/desktop.md#recording).
-public struct RecordingRoutes: Sendable {
+package struct RecordingRoutes: Sendable {
     static let base = "/api/v0/desktop/recording"
     /// Bytes that are read and sent at a time.
     private static let chunk = 256 << 10
@@ -18,13 +18,13 @@ public struct RecordingRoutes: Sendable {
     /// - Parameters:
     ///   - pool: where recordings are read.
     ///   - limits: of what is sent.
-    public init(manager: RecordingManager, pool: BlockingPool, limits: RecordingLimits = RecordingLimits()) {
+    package init(manager: RecordingManager, pool: BlockingPool, limits: RecordingLimits = RecordingLimits()) {
         self.manager = manager
         self.pool = pool
         self.limits = limits
     }
 
-    public func add(to routes: AgentRoutes) {
+    package func add(to routes: AgentRoutes) {
         routes.post("\(Self.base)/start", start)
         routes.post("\(Self.base)/stop", stop)
     }

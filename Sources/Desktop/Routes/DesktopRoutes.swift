@@ -4,26 +4,26 @@ import Hummingbird
 import Logging
 
 /// The routes below /api/v0/desktop, except those of recordings (docs/contracts/desktop.md#routes).
-public struct DesktopRoutes: Sendable {
-    public static let base = "/api/v0/desktop"
+package struct DesktopRoutes: Sendable {
+    package static let base = "/api/v0/desktop"
 
     /// Starts a program for the `open` action, through the process API's launcher.
     /// - Parameters:
     ///   - command: a command line for the shell.
     ///   - display: the X display that the program gets.
     /// - Throws: ``DesktopError``.
-    public typealias ProgramStarter =
+    package typealias ProgramStarter =
         @Sendable (_ command: String, _ display: String, _ chat: ChatIdentity?) async throws -> Void
 
     /// What the routes need from elsewhere.
-    public struct Hooks: Sendable {
-        public var open: ProgramStarter
+    package struct Hooks: Sendable {
+        package var open: ProgramStarter
         /// Called for each action, which keeps recordings going.
-        public var activity: @Sendable () -> Void
+        package var activity: @Sendable () -> Void
         /// How many recordings run.
-        public var recordings: @Sendable () -> Int
+        package var recordings: @Sendable () -> Int
 
-        public init(
+        package init(
             open: @escaping ProgramStarter, activity: @escaping @Sendable () -> Void = {},
             recordings: @escaping @Sendable () -> Int = { 0 }
         ) {
@@ -43,7 +43,7 @@ public struct DesktopRoutes: Sendable {
     /// - Parameters:
     ///   - viewer: the files of the viewer's page.
     ///   - executor: runs actions and the cleanup after viewers.
-    public init(
+    package init(
         session: DesktopSession, viewer: ViewerFiles, hooks: Hooks, clock: AgentClock, executor: any TaskExecutor,
         logger: Logger
     ) {
@@ -55,7 +55,7 @@ public struct DesktopRoutes: Sendable {
         self.logger = logger
     }
 
-    public func add(to routes: AgentRoutes) {
+    package func add(to routes: AgentRoutes) {
         routes.post("\(Self.base)/action", bodyLimit: DesktopLimits.actionBytes, action)
         routes.get("\(Self.base)/status", status)
         routes.webSocket("\(Self.base)/vnc", changes: true, vnc)
@@ -79,11 +79,11 @@ public struct DesktopRoutes: Sendable {
             hooks.activity()
             do {
                 let result = try await performWithPicture(action, context)
-                session.metrics.actions.with(action.kind.rawValue, "ok").increment()
+                session.metrics.actions.with(action.name, "ok").increment()
                 return .json(bytes: result.json())
             } catch {
                 let why = (error as? DesktopError)?.code == .invalid ? "invalid" : "failed"
-                session.metrics.actions.with(action.kind.rawValue, why).increment()
+                session.metrics.actions.with(action.name, why).increment()
                 throw error
             }
         }
@@ -94,15 +94,13 @@ public struct DesktopRoutes: Sendable {
         -> ActionResult
     {
         var result = try await perform(action, context)
-        if action.takesScreenshot, result.screenshot == nil {
-            var picture = action
-            picture.kind = .screenshot
+        if let picture = action.picture, result.screenshot == nil {
             do {
-                let taken = try await session.perform(picture)
+                let taken = try await session.perform(.picture(picture), in: action.space)
                 (result.screenshot, result.size) = (taken.screenshot, taken.size)
             } catch let error as DesktopError {
                 // Else the client would do the action once more.
-                let done = "The \(action.kind.rawValue) action was performed, but the screenshot after it failed."
+                let done = "The \(action.name) action was performed, but the screenshot after it failed."
                 throw DesktopError(
                     error.code, error.message, detail: [done, error.detail].compactMap { $0 }.joined(separator: " "),
                     cause: error)
@@ -114,7 +112,7 @@ public struct DesktopRoutes: Sendable {
 
     /// Performs a long action in a task of its own, which ends when the caller disconnects or shutdown begins.
     private func perform(_ action: DesktopAction, _ context: AgentRequestContext) async throws -> ActionResult {
-        guard action.kind.mayTakeLong else { return try await run(action, context.chat) }
+        guard action.mayTakeLong else { return try await run(action, context.chat) }
         let chat = context.chat
         let work = Task(executorPreference: executor) { try await run(action, chat) }
         let gone = context.caller.onGone { work.cancel() }
@@ -132,16 +130,19 @@ public struct DesktopRoutes: Sendable {
     }
 
     private func run(_ action: DesktopAction, _ chat: ChatIdentity?) async throws -> ActionResult {
-        switch action.kind {
-        case .wait:
+        var result = ActionResult()
+        switch action.work {
+        case .wait(let milliseconds):
             guard !session.isStopping else { throw DesktopSession.shuttingDown }
-            try await clock.sleep(.milliseconds(action.durationMilliseconds))
-        case .open:
+            try await clock.sleep(.milliseconds(milliseconds))
+        case .open(let text):
             let desktop = try await session.desktop()
-            try await hooks.open(action.text ?? "", desktop.display, chat)
-        default: return try await session.perform(action)
+            try await hooks.open(text, desktop.display, chat)
+        case .driver(let work): result = try await session.perform(work, in: action.space)
+        case .screen(let work): result = try await session.perform(work, in: action.space)
         }
-        return ActionResult(performed: action.kind)
+        result.output = result.output ?? "\(action.name) action performed"
+        return result
     }
 
     // MARK: Status

@@ -7,20 +7,20 @@ import Hummingbird
 import NIOCore
 
 /// `GET /viewer`: a page with noVNC, and noVNC's own files below it.
-public struct ViewerFiles: Sendable {
-    public static let path = "\(DesktopRoutes.base)/viewer"
+package struct ViewerFiles: Sendable {
+    package static let path = "\(DesktopRoutes.base)/viewer"
     /// Where Debian's package novnc installs it.
-    public static let defaultDirectory = "/usr/share/novnc"
+    package static let defaultDirectory = "/usr/share/novnc"
 
     /// For the listeners' access policy: a browser can open it with the token in the query.
-    public let page = BrowserPage(path: ViewerFiles.path, cookie: "workspace_agent_viewer")
+    package let page = BrowserPage(path: ViewerFiles.path, cookie: "workspace_agent_viewer")
     private let directory: String
     private let pool: BlockingPool
 
     /// - Parameters:
     ///   - directory: noVNC's, with `core/rfb.js` in it.
     ///   - pool: where files are read.
-    public init(directory: String = ViewerFiles.defaultDirectory, pool: BlockingPool) {
+    package init(directory: String = ViewerFiles.defaultDirectory, pool: BlockingPool) {
         self.directory = directory
         self.pool = pool
     }

@@ -7,22 +7,22 @@ import Synchronization
 /// its death and stops it gracefully (docs/contracts/desktop.md#session).
 ///
 /// Before the first use it holds nothing. ``SessionMachine`` decides; this type acts.
-public final class DesktopSession: DesktopProvider {
-    public struct Configuration: Sendable {
+package final class DesktopSession: DesktopProvider {
+    package struct Configuration: Sendable {
         /// The agent's state directory; the desktop's is `desktop` in it.
-        public var stateDirectory: String
-        public var environment: EnvironmentBuilder
+        package var stateDirectory: String
+        package var environment: EnvironmentBuilder
         /// Searched for `portabledesktop` after PATH.
-        public var scriptBinDirectory: String?
+        package var scriptBinDirectory: String?
         /// The working directory of the desktop; `/` when it does not exist.
-        public var workdir: @Sendable () -> String
+        package var workdir: @Sendable () -> String
         /// `WIDTHxHEIGHT`.
-        public var geometry = "1920x1080"
+        package var geometry = "1920x1080"
         var limits = SessionLimits()
         /// Where proc is mounted, for the check whether other machines can reach the VNC server.
-        public var procfs = "/proc"
+        package var procfs = "/proc"
 
-        public init(
+        package init(
             stateDirectory: String, environment: EnvironmentBuilder, scriptBinDirectory: String? = nil,
             workdir: @escaping @Sendable () -> String = { "/" }
         ) {
@@ -34,19 +34,19 @@ public final class DesktopSession: DesktopProvider {
     }
 
     /// What a driver connects to.
-    public struct Connection: Sendable {
-        public var endpoint: RFBEndpoint
+    package struct Connection: Sendable {
+        package var endpoint: RFBEndpoint
         /// The X display, such as `:3`.
-        public var display: String
+        package var display: String
         /// Whether no client has used the desktop before.
-        public var isFresh: Bool
+        package var isFresh: Bool
         /// Programs for what its VNC server cannot do.
-        public var helpers: DesktopHelpers
-        public var clock: AgentClock
+        package var helpers: DesktopHelpers
+        package var clock: AgentClock
     }
 
     /// Connects to a VNC server.
-    public typealias DriverFactory = @Sendable (Connection) async throws -> any DesktopDriver
+    package typealias DriverFactory = @Sendable (Connection) async throws -> any DesktopDriver
 
     private typealias StartOutcome = Promise<Result<LiveDesktop, any Error>>
 
@@ -93,7 +93,7 @@ public final class DesktopSession: DesktopProvider {
     ///   - pool: where /proc and files are read.
     ///   - executor: runs the session's own tasks.
     ///   - connect: makes the driver of a desktop.
-    public init(
+    package init(
         configuration: Configuration, runner: any CommandRunner, pool: BlockingPool, executor: any TaskExecutor,
         clock: AgentClock, metrics: MetricsRegistry, logger: Logger, connect: @escaping DriverFactory
     ) {
@@ -111,16 +111,16 @@ public final class DesktopSession: DesktopProvider {
 
     /// The program with a subcommand and its state file, to which the caller adds flags; nil when it is not
     /// installed. Blocks: searches PATH.
-    public func command(_ subcommand: String) -> [String]? { launcher.command(subcommand) }
+    package func command(_ subcommand: String) -> [String]? { launcher.command(subcommand) }
 
     // MARK: The desktop
 
-    public var current: RunningDesktop? {
+    package var current: RunningDesktop? {
         guard let live = state.withLock({ $0.live }), live.problem == nil else { return nil }
         return live.running
     }
 
-    public func desktop() async throws -> RunningDesktop { try await acquire().running }
+    package func desktop() async throws -> RunningDesktop { try await acquire().running }
 
     /// Whether the desktop was replaced since the last call.
     func takeReplacement() -> Bool {
@@ -284,7 +284,7 @@ public final class DesktopSession: DesktopProvider {
     static let shuttingDown = DesktopError(.shuttingDown, "Desktop API is shutting down.")
 
     /// What /healthz reports; nil when all is well or the desktop was never used.
-    public var health: HealthRegistry.Report? {
+    package var health: HealthRegistry.Report? {
         let (failure, live) = state.withLock { ($0.lastFailure, $0.live) }
         if let live, live.problem == nil {
             if let manager = live.windowManager, !manager.isAlive {
@@ -322,7 +322,7 @@ public final class DesktopSession: DesktopProvider {
     func removeOnShutdown(_ token: Int) { state.withLock { _ = $0.onShutdown.removeValue(forKey: token) } }
 
     /// Fails all waiters and refuses new uses.
-    public func beginShutdown() { _ = refuseAll() }
+    package func beginShutdown() { _ = refuseAll() }
 
     private func refuseAll() -> LiveDesktop? {
         let (outcome, handlers, start, live) = state.withLock { state in
@@ -338,7 +338,7 @@ public final class DesktopSession: DesktopProvider {
 
     /// Stops the desktop, if one runs, and removes all that it left.
     /// - Parameter recordings: finishes the recordings; called while the desktop still runs.
-    public func shutdown(recordings: @Sendable () async -> Void = {}) async {
+    package func shutdown(recordings: @Sendable () async -> Void = {}) async {
         let live = refuseAll()
         await recordings()
         await state.withLock { $0.start }?.value

@@ -2,79 +2,80 @@ import AgentCore
 
 /// Performing actions: the driver's on the driver, those about windows at the X server.
 extension DesktopSession {
-    /// Performs an action on the desktop, which is started when there is none; never `wait` or `open`.
+    /// Performs an action on the desktop, which is started when there is none.
     /// - Throws: ``DesktopError``; `CancellationError` when the calling task is cancelled.
-    public func perform(_ action: DesktopAction) async throws -> ActionResult {
+    func perform(_ action: DriverAction, in space: CoordinateSpace) async throws -> ActionResult {
+        try await onDesktop(isRepeatable: action.isRepeatable) { [clock] live in
+            try await live.busy(clock) { try await live.running.driver.perform(action, in: space) }
+        }
+    }
+
+    /// Likewise what is asked of the screen.
+    func perform(_ action: ScreenAction, in space: CoordinateSpace) async throws -> ActionResult {
+        try await onDesktop(isRepeatable: false) { live in try await self.perform(action, in: space, on: live.running) }
+    }
+
+    private func onDesktop(
+        isRepeatable: Bool, _ body: (LiveDesktop) async throws -> ActionResult
+    ) async throws -> ActionResult {
         let live = try await acquire()
         await hub.settled()
         do {
-            return try await perform(action, on: live)
+            return try await body(live)
         } catch let error as DesktopError where error.code == .connectionLost {
             markLost(live, error.message)
-            guard action.kind.changesNothing else { throw error }
+            // A click cannot be repeated, because it may have arrived.
+            guard isRepeatable else { throw error }
         }
-        // A screenshot can be repeated; a click cannot, because it may have arrived.
-        return try await perform(action, on: try await acquire())
+        return try await body(try await acquire())
     }
 
-    private func perform(_ action: DesktopAction, on live: LiveDesktop) async throws -> ActionResult {
-        let desktop = live.running
-        if action.kind.isOfDriver {
-            return try await live.busy(clock) { try await desktop.driver.perform(action) }
-        }
+    private func perform(
+        _ action: ScreenAction, in space: CoordinateSpace, on desktop: RunningDesktop
+    ) async throws -> ActionResult {
         let server = XServer(display: desktop.display, clock: clock)
-        var result = ActionResult(performed: action.kind)
-        switch action.kind {
+        var result = ActionResult()
+        switch action {
         case .windows:
-            result.windows = try await server.windows().map { declared($0, of: action, on: desktop.driver.size) }
-        case .focusWindow: try await server.focus(action.windowID ?? 0)
-        case .closeWindow: try await server.close(action.windowID ?? 0)
-        case .waitForWindow:
-            let title = action.title ?? ""
-            let found = try await server.firstWindow(
-                titled: title, within: .milliseconds(action.timeoutMilliseconds))
+            result.windows = try await server.windows().map { declared($0, in: space, on: desktop.driver.size) }
+        case .focus(let window): try await server.focus(window)
+        case .close(let window): try await server.close(window)
+        case .window(let title, let timeout):
+            let found = try await server.firstWindow(titled: title, within: .milliseconds(timeout))
             result.met = found != nil
             if let found {
-                result.windows = [declared(found, of: action, on: desktop.driver.size)]
+                result.windows = [declared(found, in: space, on: desktop.driver.size)]
             } else {
-                result.output =
-                    "No window has \"\(title)\" in its title after \(action.timeoutMilliseconds) ms."
+                result.output = "No window has \"\(title)\" in its title after \(timeout) ms."
             }
-        case .waitStable:
-            let isStill = try await waitUntilStill(action, desktop)
+        case .untilStill(let region, let still, let timeout):
+            try await stillnessWaits.take()
+            defer { stillnessWaits.give() }
+            let screen = StillScreen(
+                endpoint: desktop.endpoint,
+                area: { size in
+                    try region.map { try DesktopGeometry.native($0, in: space, on: size) } ?? DesktopRegion(size)
+                },
+                still: .milliseconds(still), timeout: .milliseconds(timeout))
+            let isStill = try await screen.wait()
             result.met = isStill
-            if !isStill {
-                result.output =
-                    "The screen was not still for \(action.stillMilliseconds) ms within \(action.timeoutMilliseconds) ms."
-            }
-        default: throw DesktopError(.invalid, "\(action.kind.rawValue) is no action of the session.")
+            if !isStill { result.output = "The screen was not still for \(still) ms within \(timeout) ms." }
         }
         return result
     }
 
-    private func waitUntilStill(_ action: DesktopAction, _ desktop: RunningDesktop) async throws -> Bool {
-        try await stillnessWaits.take()
-        defer { stillnessWaits.give() }
-        let screen = StillScreen(
-            endpoint: desktop.endpoint,
-            area: { size in
-                try action.region.map { try DesktopGeometry.native($0, of: action, on: size) } ?? DesktopRegion(size)
-            },
-            still: .milliseconds(action.stillMilliseconds), timeout: .milliseconds(action.timeoutMilliseconds))
-        return try await screen.wait()
-    }
-
     /// A window in the caller's coordinates.
-    private func declared(_ window: DesktopWindow, of action: DesktopAction, on size: DesktopSize) -> DesktopWindow {
-        guard action.declaredWidth != nil || action.declaredHeight != nil else { return window }
-        func map(_ value: Int, _ declared: Int?, _ native: Int) -> Int {
-            Int((Double(value) * Double(declared ?? native) / Double(native)).rounded())
+    private func declared(_ window: DesktopWindow, in space: CoordinateSpace, on size: DesktopSize) -> DesktopWindow {
+        if space.isNative { return window }
+        func map(_ value: Int, _ declared: Int, _ native: Int) -> Int {
+            Int((Double(value) * Double(declared) / Double(native)).rounded())
         }
+        let own = space.size(on: size)
         var window = window
-        window.x = map(window.x, action.declaredWidth, size.width)
-        window.width = max(1, map(window.width, action.declaredWidth, size.width))
-        window.y = map(window.y, action.declaredHeight, size.height)
-        window.height = max(1, map(window.height, action.declaredHeight, size.height))
+        window.x = map(window.x, own.width, size.width)
+        window.width = max(1, map(window.width, own.width, size.width))
+        window.y = map(window.y, own.height, size.height)
+        window.height = max(1, map(window.height, own.height, size.height))
         return window
     }
 }
