@@ -43,10 +43,10 @@ public struct AccessPolicy: Sendable {
     ///     needs no type either: a page of another site cannot send that header.
     ///   - takesQueryToken: the request is for a WebSocket route; a browser can send the token for it only in the
     ///     query.
-    ///   - changes: whether the route changes something; asked only where it counts.
+    ///   - changes: whether the route changes something.
     public func refusal(
         of head: HTTPRequest, from connection: ConnectionInfo, targetHost: String? = nil, hasBody: Bool = false,
-        takesQueryToken: Bool = false, changes: @autoclosure () -> Bool = true
+        takesQueryToken: Bool = false, changes: Bool = true
     ) -> HTTPProblem? {
         if case .unix(_, let uid) = connection.transport, uid != ownUID, uid != 0 {
             return HTTPProblem(.forbidden, "This socket serves uid \(ownUID) and root only.")
@@ -65,7 +65,7 @@ public struct AccessPolicy: Sendable {
             if let problem = hostProblem(host, localHost: localHost) { return problem }
         }
         let session = sessions?.mode(of: head)
-        if session == .readOnly, changes() { return HTTPProblem(.forbidden, "This session is read-only.") }
+        if session == .readOnly, changes { return HTTPProblem(.forbidden, "This session is read-only.") }
         if session == nil, let problem = tokenProblem(head, takesQueryToken) { return problem }
         // A page of another site can send a body without a type, but not to a unix socket.
         guard hasBody, head.headerFields[.contentType] == nil, !hasToken(head) else { return nil }

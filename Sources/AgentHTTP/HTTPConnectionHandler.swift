@@ -105,7 +105,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         let part: Part
         switch unwrapInboundIn(data) {
         case .head(let received):
-            let head = RequestHead(received, bodyLimit: service.bodyLimit)
+            let head = RequestHead(received, plan: service.plan)
             announced = (head.body, head.offersUpgrade)
             part = .head(head)
         case .body(let bytes): part = .body(bytes)
@@ -204,9 +204,7 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
             perform(
                 state.headArrived(
                     keepAlive: head.keepsAlive && !head.offersUpgrade && !service.isShuttingDown,
-                    expectsContinue: head.expectsContinue, hasBody: head.hasBody, declaredLength: head.declaredLength,
-                    limit: head.hasBody ? service.bodyLimit(of: head.request.path ?? "") : 0,
-                    streams: head.hasBody && service.streamsBody(head.request), refusal: refusal(of: head)))
+                    expectsContinue: head.expectsContinue, body: head.expectedBody, refusal: refusal(of: head)))
         case .body(var bytes):
             let action = state.bodyArrived(count: bytes.readableBytes)
             guard action == .append else { return perform(action) }
@@ -222,8 +220,9 @@ final class HTTPConnectionHandler: ChannelInboundHandler, RemovableChannelHandle
         head.problem
             ?? policy.refusal(
                 of: head.request, from: info, targetHost: head.targetHost,
-                hasBody: head.hasBody && !service.streamsBody(head.request),
-                takesQueryToken: service.isWebSocket(head.request), changes: service.changes(head.request))
+                hasBody: head.hasBody && !head.plan.streamsBody,
+                takesQueryToken: head.plan.isWebSocket && WebSocketUpgrade.isRequested(by: head.request),
+                changes: head.plan.changes)
     }
 
     private func perform(_ action: HTTPConnectionState.Action) {

@@ -28,6 +28,14 @@ struct HTTPConnectionState {
         case closed
     }
 
+    /// The body that follows a head: bytes that the route accepts, and `Content-Length` where it is given.
+    enum Body: Equatable {
+        case none
+        case collected(limit: Int, declared: Int?)
+        /// The route reads it as it comes.
+        case streamed(limit: Int, declared: Int?)
+    }
+
     /// What the handler does next, in this order: timers, then the rest.
     enum Action: Equatable {
         case none
@@ -77,27 +85,34 @@ struct HTTPConnectionState {
 
     /// - Parameters:
     ///   - keepAlive: whether the peer wants to go on after this request.
-    ///   - hasBody: whether a body follows (a length other than 0, or chunks).
-    ///   - declaredLength: `Content-Length`, when given.
-    ///   - limit: bytes of body that the route takes.
-    ///   - streams: whether the route takes a body as it comes.
     ///   - refusal: why the request is refused whatever its body is.
     mutating func headArrived(
-        keepAlive: Bool, expectsContinue: Bool, hasBody: Bool, declaredLength: Int?, limit: Int,
-        streams: Bool = false, refusal: HTTPProblem?
+        keepAlive: Bool, expectsContinue: Bool, body: Body, refusal: HTTPProblem?
     ) -> Action {
         guard phase == .idle || phase == .header else { return .none }
         if !keepAlive { mustClose = true }
-        (bodyLimit, bodyCount) = (limit, 0)
         if let refusal {
             phase = .responding
             // Without a body the connection is in step and may go on.
-            if hasBody { mustClose = true }
+            if body != .none { mustClose = true }
             return .refuse(refusal)
         }
-        if let declaredLength, declaredLength > limit { return refuse(.tooLarge(limit: limit)) }
-        phase = streams && hasBody ? .streaming : .body
-        return phase == .body ? .collect(sendContinue: expectsContinue) : .stream(sendContinue: expectsContinue)
+        bodyCount = 0
+        switch body {
+        case .none:
+            bodyLimit = 0
+            phase = .body
+            return .collect(sendContinue: expectsContinue)
+        case .collected(let limit, let declared), .streamed(let limit, let declared):
+            if let declared, declared > limit { return refuse(.tooLarge(limit: limit)) }
+            bodyLimit = limit
+            guard case .streamed = body else {
+                phase = .body
+                return .collect(sendContinue: expectsContinue)
+            }
+            phase = .streaming
+            return .stream(sendContinue: expectsContinue)
+        }
     }
 
     mutating func bodyArrived(count: Int) -> Action {

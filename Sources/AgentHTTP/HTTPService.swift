@@ -66,18 +66,7 @@ public final class HTTPService: Sendable {
     /// From now on each answer is the last on its connection.
     public func beginShutdown() { shuttingDown.store(true, ordering: .relaxed) }
 
-    func bodyLimit(of uri: String) -> Int { table.bodyLimit(of: uri) }
-
-    /// Whether the route takes the body as it comes.
-    func streamsBody(_ request: HTTPRequest) -> Bool { table.streamsBody(request) }
-
-    /// Whether a request asks for a WebSocket where there is one.
-    func isWebSocket(_ head: HTTPRequest) -> Bool {
-        WebSocketUpgrade.isRequested(by: head) && table.isWebSocket(head.path ?? "")
-    }
-
-    /// Whether the request's route changes something.
-    func changes(_ head: HTTPRequest) -> Bool { table.changes(head) }
+    func plan(_ request: HTTPRequest) -> RoutePlan { table.plan(request) }
 
     /// A request on its way to its answer.
     struct Exchange: Sendable {

@@ -11,6 +11,8 @@ struct RequestHead {
     let version: HTTPVersion
     let keepsAlive: Bool
     let expectsContinue: Bool
+    /// How its route has it handled.
+    let plan: RoutePlan
     /// The body that it announces.
     let body: RequestFraming.Body
     /// Whether it offers another protocol. The decoder stops after it, so it is the connection's last request, also
@@ -22,8 +24,7 @@ struct RequestHead {
     /// Why it is refused, whichever client sent it.
     let problem: HTTPProblem?
 
-    /// - Parameter bodyLimit: bytes of body that the route of a path takes.
-    init(_ head: HTTPRequestHead, bodyLimit: (String) -> Int) {
+    init(_ head: HTTPRequestHead, plan: (HTTPRequest) -> RoutePlan) {
         var head = head
         version = head.version
         keepsAlive = head.isKeepAlive
@@ -37,14 +38,16 @@ struct RequestHead {
         hasBody = isChunked || (declaredLength ?? 0) > 0
         let target = Target(head)
         targetHost = target?.host
-        let path = target?.path ?? head.uri
-        // The decoder expects no body after CONNECT.
-        let isFramed = head.method != .CONNECT
-        body = isFramed && isChunked ? .chunked(limit: bodyLimit(path)) : .length(isFramed ? declaredLength ?? 0 : 0)
         let method = try? HTTPRequest.Method(head.method)
         request = HTTPRequest(
-            method: method ?? .get, scheme: "http", authority: head.headers.first(name: "host"), path: path,
-            headerFields: HTTPFields(head.headers, splitCookie: false))
+            method: method ?? .get, scheme: "http", authority: head.headers.first(name: "host"),
+            path: target?.path ?? head.uri, headerFields: HTTPFields(head.headers, splitCookie: false))
+        let plan = plan(request)
+        self.plan = plan
+        // The decoder expects no body after CONNECT.
+        let isFramed = head.method != .CONNECT
+        body =
+            isFramed && isChunked ? .chunked(limit: plan.bodyLimit) : .length(isFramed ? declaredLength ?? 0 : 0)
         problem =
             if head.uri.utf8.count > HTTPLimits.uriBytes {
                 .uriTooLong
@@ -53,6 +56,13 @@ struct RequestHead {
             } else {
                 Self.hostProblem(head) ?? Self.codingProblem(head)
             }
+    }
+
+    var expectedBody: HTTPConnectionState.Body {
+        guard hasBody else { return .none }
+        return plan.streamsBody
+            ? .streamed(limit: plan.bodyLimit, declared: declaredLength)
+            : .collected(limit: plan.bodyLimit, declared: declaredLength)
     }
 
     /// HTTP/1.1 has one Host field on every transport, and proxies may interpret two differently (RFC 9112 section 3.2).

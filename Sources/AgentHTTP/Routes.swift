@@ -54,6 +54,17 @@ public final class AgentRoutes {
     var table: RouteTable { RouteTable(entries: entries) }
 }
 
+/// How a request is handled before its route runs, decided once from its method and path.
+struct RoutePlan: Sendable, Equatable {
+    /// Bytes of body: the most that any method of the path accepts.
+    var bodyLimit = HTTPLimits.defaultBodyBytes
+    /// The route runs at once and reads the body as it comes.
+    var streamsBody = false
+    /// Read-only sessions may not use the route. False where there is none.
+    var changes = false
+    var isWebSocket = false
+}
+
 /// Methods and body limits by path.
 struct RouteTable: Sendable {
     struct Entry: Sendable {
@@ -85,13 +96,6 @@ struct RouteTable: Sendable {
     }
 
     let entries: [Entry]
-    /// Whether any route has a larger limit than the default, or streams; otherwise no lookup is needed.
-    private let hasLargeBodies: Bool
-
-    init(entries: [Entry]) {
-        self.entries = entries
-        hasLargeBodies = entries.contains { $0.bodyLimit > HTTPLimits.defaultBodyBytes || $0.streamsBody }
-    }
 
     /// The methods that the path answers to, sorted; empty for an unknown path.
     func methods(of uri: String) -> [String] {
@@ -99,29 +103,20 @@ struct RouteTable: Sendable {
         return Set(entries.filter { $0.matches(path) }.map(\.method.rawValue)).sorted()
     }
 
-    func bodyLimit(of uri: String) -> Int {
-        guard hasLargeBodies else { return HTTPLimits.defaultBodyBytes }
-        let path = Self.segments(uri)
-        return entries.filter { $0.matches(path) }.map(\.bodyLimit).max() ?? HTTPLimits.defaultBodyBytes
-    }
-
-    /// Whether the route takes the body as it comes.
-    func streamsBody(_ request: HTTPRequest) -> Bool {
-        guard hasLargeBodies else { return false }
+    /// Finds the route of a request.
+    func plan(_ request: HTTPRequest) -> RoutePlan {
         let path = Self.segments(request.path ?? "")
-        return entries.contains { $0.streamsBody && $0.method == request.method && $0.matches(path) }
-    }
-
-    /// Whether the route changes something; what has none changes nothing.
-    func changes(_ request: HTTPRequest) -> Bool {
-        let path = Self.segments(request.path ?? "")
-        return entries.contains { $0.changes && $0.method == request.method && $0.matches(path) }
-    }
-
-    /// Whether the path is that of a WebSocket.
-    func isWebSocket(_ uri: String) -> Bool {
-        let path = Self.segments(uri)
-        return entries.contains { $0.isWebSocket && $0.matches(path) }
+        var plan = RoutePlan()
+        var limit: Int?
+        for entry in entries where entry.matches(path) {
+            limit = max(limit ?? 0, entry.bodyLimit)
+            guard entry.method == request.method else { continue }
+            plan.streamsBody = entry.streamsBody
+            plan.changes = entry.changes
+            plan.isWebSocket = entry.isWebSocket
+        }
+        plan.bodyLimit = limit ?? plan.bodyLimit
+        return plan
     }
 
     // By bytes: characters take ten times as long to find.

@@ -5,11 +5,11 @@ import Testing
 @Suite struct HTTPConnectionStateTests {
     private func head(
         _ state: inout HTTPConnectionState, keepAlive: Bool = true, length: Int? = nil, limit: Int = 10,
-        refusal: HTTPProblem? = nil, expects: Bool = false
+        isChunked: Bool = false, refusal: HTTPProblem? = nil, expects: Bool = false
     ) -> HTTPConnectionState.Action {
         state.headArrived(
-            keepAlive: keepAlive, expectsContinue: expects, hasBody: (length ?? 0) > 0, declaredLength: length,
-            limit: limit, refusal: refusal)
+            keepAlive: keepAlive, expectsContinue: expects,
+            body: isChunked || length != nil ? .collected(limit: limit, declared: length) : .none, refusal: refusal)
     }
 
     @Test func oneRequestAfterAnother() {
@@ -29,14 +29,14 @@ import Testing
     @Test func bodyLimitAtBelowAndAbove() {
         for (length, declared) in [(9, true), (10, true), (9, false), (10, false)] {
             var state = HTTPConnectionState()
-            #expect(head(&state, length: declared ? length : nil, expects: true) == .collect(sendContinue: true))
+            #expect(head(&state, length: declared ? length : nil, isChunked: !declared, expects: true) == .collect(sendContinue: true))
             #expect(state.bodyArrived(count: length) == .append)
             #expect(state.endArrived() == .dispatch)
         }
         var declared = HTTPConnectionState()
         #expect(head(&declared, length: 11) == .refuse(.tooLarge(limit: 10)))
         var chunked = HTTPConnectionState()
-        _ = head(&chunked)
+        _ = head(&chunked, isChunked: true)
         #expect(chunked.bodyArrived(count: 10) == .append)
         #expect(chunked.bodyArrived(count: 1) == .refuse(.tooLarge(limit: 10)))
         #expect(chunked.bodyArrived(count: 1) == .none)
@@ -48,8 +48,7 @@ import Testing
     private func streaming(keepAlive: Bool = true, limit: Int = 10) -> HTTPConnectionState {
         var state = HTTPConnectionState()
         let action = state.headArrived(
-            keepAlive: keepAlive, expectsContinue: true, hasBody: true, declaredLength: nil, limit: limit,
-            streams: true, refusal: nil)
+            keepAlive: keepAlive, expectsContinue: true, body: .streamed(limit: limit, declared: nil), refusal: nil)
         #expect(action == .stream(sendContinue: true))
         return state
     }
@@ -87,10 +86,7 @@ import Testing
         #expect(stopping.endArrived() == .endBody)
         #expect(stopping.responseFinished() == .linger)
         var bare = HTTPConnectionState()
-        let action = bare.headArrived(
-            keepAlive: true, expectsContinue: false, hasBody: false, declaredLength: nil, limit: 10, streams: true,
-            refusal: nil)
-        #expect(action == .collect(sendContinue: false))
+        #expect(head(&bare) == .collect(sendContinue: false))
     }
 
     @Test func timersCountOnlyInTheirPhase() {

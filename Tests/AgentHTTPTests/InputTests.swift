@@ -203,13 +203,24 @@ import Testing
         .init(path: "/api/{id}/output", method: .get, bodyLimit: 1),
         .init(path: "/api/{id}/output", method: .post, bodyLimit: 9),
         .init(path: "/api/start", method: .post, bodyLimit: 8 << 20), .init(path: "/", method: .get, bodyLimit: 1),
+        .init(path: "/up/load", method: .put, streamsBody: true),
+        .init(path: "/ws", method: .get, isWebSocket: true),
     ])
+
+    private func plan(_ method: HTTPRequest.Method, _ path: String) -> RoutePlan {
+        table.plan(HTTPRequest(method: method, scheme: nil, authority: nil, path: path))
+    }
 
     @Test func methodsAndLimitsByPath() {
         #expect(table.methods(of: "/api/7/output?x=1") == ["GET", "POST"])
         #expect(table.methods(of: "/") == ["GET"])
         #expect(table.methods(of: "/api") == [])
-        #expect(table.bodyLimit(of: "/api/start") == 8 << 20)
-        #expect(table.bodyLimit(of: "/other") == HTTPLimits.defaultBodyBytes)
+        #expect(plan(.post, "/api/start") == RoutePlan(bodyLimit: 8 << 20, changes: true))
+        #expect(plan(.get, "/api/start") == RoutePlan(bodyLimit: 8 << 20), "a path's limit, whatever the method")
+        #expect(plan(.get, "/api/7/output?x=1") == RoutePlan(bodyLimit: 9))
+        #expect(plan(.get, "/other") == RoutePlan())
+        #expect(plan(.put, "/up/load") == RoutePlan(streamsBody: true, changes: true))
+        #expect(plan(.post, "/up/load") == RoutePlan())
+        #expect(plan(.get, "/ws") == RoutePlan(isWebSocket: true))
     }
 }
