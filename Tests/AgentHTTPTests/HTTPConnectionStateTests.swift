@@ -29,7 +29,9 @@ import Testing
     @Test func bodyLimitAtBelowAndAbove() {
         for (length, declared) in [(9, true), (10, true), (9, false), (10, false)] {
             var state = HTTPConnectionState()
-            #expect(head(&state, length: declared ? length : nil, isChunked: !declared, expects: true) == .collect(sendContinue: true))
+            #expect(
+                head(&state, length: declared ? length : nil, isChunked: !declared, expects: true)
+                    == .collect(sendContinue: true))
             #expect(state.bodyArrived(count: length) == .append)
             #expect(state.endArrived() == .dispatch)
         }
