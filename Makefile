@@ -5,7 +5,7 @@ RELEASE = .build/release/workspace-agent
 ADDRESS ?= 127.0.0.1:7717
 PREFIX ?= /usr/local
 
-.PHONY: run build test lint format bench proto openapi flags install uninstall deb clean deps-build deps-install deps-test deps-bench deps-proto
+.PHONY: run build portable portable-test test lint format bench proto openapi flags install uninstall deb clean deps-build deps-install deps-test deps-bench deps-proto
 
 run: build
 	$(RELEASE) dev --http-address $(ADDRESS)
@@ -64,6 +64,14 @@ uninstall:
 deb: $(if $(BINARY),,build) deps-install
 	BINARY="$(BUILT)" scripts/deb.sh .build
 
+# BINARY=… as above.
+portable: $(if $(BINARY),,build) deps-portable
+	scripts/portable.sh "$(BUILT)" .build
+
+portable-test: portable deps-test
+	$(SWIFT) build --build-tests
+	scripts/portable-test.sh .build/workspace-agent-*.run busybox strict init bullseye bookworm trixie
+
 clean:
 	rm -rf .build Benchmarks/.build
 
@@ -72,6 +80,9 @@ deps-build:
 
 deps-install:
 	@scripts/deps.sh install
+
+deps-portable:
+	@scripts/deps.sh build portable
 
 deps-test:
 	@scripts/deps.sh build test

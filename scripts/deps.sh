@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing for the named uses: build, install, test, bench, proto.
+# Installs the Debian packages that are missing for the named uses: build, install, portable, test, bench, proto.
 set -eu
 
 build="libc6-dev g++ make git curl pkg-config zlib1g-dev libsqlite3-dev libgit2-dev libssh2-1-dev libsodium-dev libvncserver-dev libpng-dev libxkbcommon-dev libxcb1-dev libre2-dev"
 # The manual page is made with python3, the package with the others.
 install="python3 binutils dpkg-dev"
-test="$install patch xz-utils procps iproute2 util-linux mount openssl python3-yaml tigervnc-standalone-server tigervnc-common openbox
+# The launchers, and the bundle's certificates.
+portable="$install musl-tools libmd-dev ca-certificates"
+test="$portable busybox-static debootstrap patch xz-utils procps iproute2 util-linux mount openssl python3-yaml tigervnc-standalone-server tigervnc-common openbox
     xdotool xclip wmctrl zenity xterm x11-utils x11-xserver-utils imagemagick ffmpeg novnc chromium chromium-driver fonts-dejavu-core
     tmux vim htop zsh fish openssh-client openssh-server strace lighttpd wireguard-go wireguard-tools"
 # The floors of benchmarks, and what they measure.
@@ -16,6 +18,7 @@ wanted=""
 for use in "$@"; do
     case "$use" in
         build) wanted="$wanted $build" ;;
+        portable) wanted="$wanted $portable" ;;
         install) wanted="$wanted $install" ;;
         test) wanted="$wanted $test" ;;
         bench) wanted="$wanted $bench" ;;

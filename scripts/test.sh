@@ -37,4 +37,16 @@ for target in $(ls -d Tests/*Tests | xargs -n 1 basename); do run "$target" "^$t
 WA_PID_REUSE=1 run PidReuse aSessionThatHasTheNumberOfAnEarlierOneIsSpared
 # Takes all cores, on which others' deadlines count.
 WA_HOSTILE=1 run HostileLoad '^IntegrationTests\.HostileLoadTests'
+# The portable form of the program that was built, where nothing of this machine is.
+portable() {
+    echo "== Portable"
+    { PORTABLE_LEVEL=1 scripts/portable.sh .build/debug/workspace-agent .build/portable-test \
+        && scripts/portable-test.sh .build/portable-test/workspace-agent-*.run; } 2>&1 | tee "$log"
+    [ "${PIPESTATUS[0]}" -eq 0 ] && return
+    failed="$failed Portable"
+    summary="$summary
+== Portable
+$(grep -aE -A 10 'FAILED|^failed|portable' "$log" | cut -c 1-400 | head -n 60)"
+}
+if [ "$(id -u)" = 0 ]; then portable; else echo "== Portable: left out, since roots are made by root"; fi
 [ -z "$failed" ] || { echo "$summary" >&2; echo "failed:$failed" >&2; exit 1; }

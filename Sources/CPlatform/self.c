@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -60,4 +61,32 @@ static int release_program(struct dl_phdr_info *info, size_t size, void *context
 void wa_release_memory(void) {
     malloc_trim(0);
     dl_iterate_phdr(release_program, NULL);
+}
+
+void wa_hide_loader(const char *name) {
+    prctl(PR_SET_NAME, name, 0, 0, 0);
+    // Fields 48 and 49 of stat(5), after the name, which may have any character in it.
+    char text[2048];
+    FILE *file = fopen("/proc/self/stat", "re");
+    size_t count = file == NULL ? 0 : fread(text, 1, sizeof text - 1, file);
+    if (file != NULL) fclose(file);
+    text[count] = 0;
+    char *field = strrchr(text, ')');
+    for (int number = 2; field != NULL && number < 48; number++) field = strchr(field + 1, ' ');
+    unsigned long start, end;
+    if (field == NULL || sscanf(field, " %lu %lu", &start, &end) != 2 || start == 0 || end <= start) return;
+    char *first = (char *)start, *last = (char *)end, *word = first;
+    // LOADER --argv0 NAME --library-path DIRECTORY PROGRAM ARGUMENTS
+    char *words[6];
+    for (int index = 0; index < 6; index++) {
+        words[index] = word;
+        word = memchr(word, 0, (size_t)(last - word));
+        if (word == NULL || ++word >= last + 1) return;
+    }
+    if (strcmp(words[1], "--argv0") != 0 || strcmp(words[3], "--library-path") != 0) return;
+    size_t length = strlen(words[2]) + 1;
+    memmove(first, words[2], length);
+    memmove(first + length, word, (size_t)(last - word));
+    char *rest = first + length + (last - word);
+    memset(rest, 0, (size_t)(last - rest));
 }

@@ -1,3 +1,4 @@
+import AgentCore
 import ArgumentParser
 import CPlatform
 import GitCredentials
@@ -26,14 +27,16 @@ struct WorkspaceAgent: ParsableCommand {
         ])
 
     static func main() {
+        let given = CommandLine.arguments
+        if OwnProgram.bundle != nil { wa_hide_loader("workspace-agent") }
         // The daemon's own helper: before the parser, which it need not wait for.
-        if CommandLine.arguments.dropFirst().elementsEqual([GitWorker.command]) { return GitWorker.run() }
+        if given.dropFirst().elementsEqual([GitWorker.command]) { return GitWorker.run() }
         let root: any ParsableCommand.Type =
-            CoderCommand.isName(CommandLine.arguments.first ?? "") ? CoderCommand.self : Self.self
+            CoderCommand.isName(given.first ?? "") ? CoderCommand.self : Self.self
         do {
             // As GIT_ASKPASS, git gives us its prompt and nothing else.
             let arguments = TypedArguments.complete(
-                Array(CommandLine.arguments.dropFirst()), ProcessEnvironment.current)
+                Array(given.dropFirst()), ProcessEnvironment.current)
             let isPrompt = arguments.count == 1 && GitPrompt.isPrompt(arguments[0])
             if root == CoderCommand.self, !isPrompt, let refusal = CoderCommand.refusal(of: arguments) {
                 complain(refusal, prefix: false)

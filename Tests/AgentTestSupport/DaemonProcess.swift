@@ -120,8 +120,9 @@ public final class DaemonProcess: Sendable {
         waitpid(pid, nil, 0)
     }
 
-    /// The executable under test, built by the same build as the tests.
+    /// The executable under test, built by the same build as the tests, unless scripts/portable-test.sh names another.
     public static var binary: String {
+        if let named = ProcessInfo.processInfo.environment["WORKSPACE_AGENT_TEST_PROGRAM"] { return named }
         let own = ProcessInfo.processInfo.arguments[0]
         var path = URL(fileURLWithPath: own).deletingLastPathComponent()
         // The test bundle's runner may be elsewhere; the bundle itself lies beside the products.

@@ -117,12 +117,23 @@ import Testing
         #expect(ProgramChecks.git(fake.machine).status == .ok)
         try fake.program("git", "exit 1")
         #expect(ProgramChecks.git(fake.machine).status == .error)
-        // Killed when it takes too long.
+        // Killed when it takes too long: it would not end by itself.
         try fake.program("git", "exec /usr/bin/tail -f /dev/null")
-        let start = ContinuousClock.now
         #expect(ProgramChecks.git(fake.machine).status == .error)
-        let took = ContinuousClock.now - start
-        #expect(took >= .seconds(3) && took < .seconds(8), "\(took)")
+    }
+
+    @Test func whatAPortableProgramFinds() {
+        #expect(BundleChecks.bundle().isEmpty, "the plain program is in none")
+        #expect(BundleChecks.certificates(nil, bundle: nil).status == .warning)
+        #expect(BundleChecks.certificates("/etc/x", bundle: "/b") == .ok("ca-store", "/etc/x"))
+        #expect(BundleChecks.certificates("/b/lib/x", bundle: "/b").detail.hasPrefix("the bundle's"))
+        let account = UserAccount(name: "me", home: "/", shell: "/bin/sh")
+        #expect(BundleChecks.user(account, nameService: "").status == .ok)
+        let unknown = BundleChecks.user(nil, nameService: "passwd: files sss [NOTFOUND=return] ldap\n")
+        #expect(unknown.status == .warning && !unknown.detail.contains("sss"), "the plain program asks these")
+        let portable = BundleChecks.user(nil, nameService: "passwd:\tfiles sss\n", bundle: "/b")
+        #expect(portable.detail.contains("a portable program cannot ask sss"), "\(portable)")
+        #expect(!BundleChecks.user(nil, nameService: "passwd: files\n", bundle: "/b").detail.contains("ask"))
     }
 
     @Test func gitSSHNamesTheClient() throws {

@@ -1,6 +1,6 @@
 # A workspace of a Coder template, in a container, that runs workspace-agent in the place of the stock agent.
-# What matters are the entrypoint and the variables: an agent needs the control plane's address and its token, and
-# nothing of the stock agent's init script.
+# It fetches the single file, which needs nothing of the image. What matters is the entrypoint: an agent needs the control
+# plane's address and its token, and nothing of the stock agent's init script.
 terraform {
   required_providers {
     coder = {
@@ -13,9 +13,19 @@ terraform {
 }
 
 variable "image" {
-  description = "An image with workspace-agent in its PATH, such as that of packaging/container."
+  description = "Any image with a shell, and curl or wget."
   type        = string
-  default     = "workspace-agent:latest"
+  default     = "alpine:latest"
+}
+
+variable "binary_url" {
+  description = "Where workspace-agent-VERSION-linux-ARCH.run is."
+  type        = string
+}
+
+variable "sha256" {
+  description = "Its hash, as in the .sha256 file beside it."
+  type        = string
 }
 
 data "coder_workspace" "me" {}
@@ -31,10 +41,13 @@ resource "docker_container" "workspace" {
   name  = "coder-${data.coder_workspace_owner.me.name}-${lower(data.coder_workspace.me.name)}"
   image = var.image
 
-  # In the place of ["sh", "-c", coder_agent.main.init_script], which downloads and starts the stock agent.
-  entrypoint = ["workspace-agent", "agent"]
-  env = [
-    "CODER_AGENT_URL=${data.coder_workspace.me.access_url}",
-    "CODER_AGENT_TOKEN=${coder_agent.main.token}",
-  ]
+  # In the place of coder_agent.main.init_script, which downloads and starts the stock agent.
+  entrypoint = ["sh", "-c", templatefile("${path.module}/init.sh.tftpl", {
+    url        = data.coder_workspace.me.access_url
+    token      = ""
+    binary_url = var.binary_url
+    sha256     = var.sha256
+  })]
+  # Not in the command line, which other users of the container may read.
+  env = ["CODER_AGENT_TOKEN=${coder_agent.main.token}"]
 }

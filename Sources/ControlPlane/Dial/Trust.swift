@@ -23,10 +23,12 @@ enum Trust {
         }
     }
 
-    /// The system's roots and those of the file. Reads files: not for an event loop.
+    /// The machine's roots, or the bundle's where it has none, and those of the file. Reads files: not for an event loop.
     static func configuration(caFile: String?) throws(ControlPlaneError) -> TLSConfiguration {
         var configuration = TLSConfiguration.makeClientConfiguration()
         configuration.minimumTLSVersion = .tlsv12
+        // The library knows but two of the usual places, and not the bundle's.
+        if let store = CertificateStore.find() { configuration.trustRoots = .file(store) }
         guard let caFile else { return configuration }
         do {
             let bytes = try OwnFile.readNamed(caFile, limit: DialLimits.caFileBytes).bytes

@@ -89,7 +89,7 @@ package final class HTTPAppProber: AppProber {
 
     private func context() async throws -> NIOSSLContext {
         if let context = trust.withLock({ $0 }) { return context }
-        let context = try await pool.run { try NIOSSLContext(configuration: .makeClientConfiguration()) }
+        let context = try await pool.run { try NIOSSLContext(configuration: Trust.configuration(caFile: nil)) }
         trust.withLock { $0 = context }
         return context
     }

@@ -48,7 +48,7 @@ struct ControlPlaneParts: Sendable {
         environment = EnvironmentBuilder(
             base: configuration.environment, local: context.local,
             agent: AgentLayer(
-                url: settings.url, token: { access.tokens.last }, executable: ThisProgram.path,
+                url: settings.url, token: { access.tokens.last }, executable: OwnProgram.path,
                 scriptBinDirectory: Self.binDirectory(context)),
             logger: context.logger)
         volumes = ResourcesMonitor(pool: context.pool, runtime: runtime)

@@ -68,7 +68,7 @@ struct DaemonContext: Sendable {
         guard configuration.hasCoderLink else { return nil }
         do {
             if let problem = state.problem { throw CoreError(.invalid, problem) }
-            return try CoderLink.make(in: configuration.stateDirectory, to: ThisProgram.path)
+            return try CoderLink.make(in: configuration.stateDirectory, to: OwnProgram.path)
         } catch {
             logger.warning("commands do not find this program as coder on PATH", metadata: ["error": "\(error)"])
             return nil

@@ -131,7 +131,7 @@ extension DaemonContext {
     func gitWatcher(_ processes: ProcessParts, _ watches: WatchBudget) -> GitWatcher {
         GitWatcher(
             configuration: .init(
-                executable: "/proc/self/exe", environment: environment.build(), watchBudget: watches),
+                executable: OwnProgram.ownExecutable, environment: environment.build(), watchBudget: watches),
             launcher: WorkerProcesses(launcher: processes.launcher, reactor: processes.reactor), metrics: metrics,
             health: health, logger: logger)
     }

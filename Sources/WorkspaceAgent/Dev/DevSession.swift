@@ -136,7 +136,7 @@ struct DevSession {
 
     /// How the terminal finds this program by its name; none where it does already.
     private var pathHint: [String] {
-        let directory = parentDirectory(of: ThisProgram.path)
+        let directory = parentDirectory(of: OwnProgram.path)
         let places = (ProcessEnvironment.current["PATH"] ?? "").split(separator: ":")
         guard !places.contains(where: { $0 == directory }) else { return [] }
         return ["Put workspace-agent on the PATH there:", "  export PATH=\(shellQuoted(directory)):\"$PATH\"", ""]
@@ -144,7 +144,7 @@ struct DevSession {
 
     private var examples: [String] {
         let configuration = setup.configuration
-        let program = shellQuoted(ThisProgram.path)
+        let program = shellQuoted(OwnProgram.path)
         let target: (curl: String, base: String) =
             if let socket = configuration.httpSocket {
                 ("curl -s --unix-socket \(shellQuoted(socket))", "http://localhost")

@@ -41,7 +41,7 @@ struct DevSetup: Sendable {
             manifest =
                 try file.map { try SimulatedManifest(path: $0) }
                 ?? .demonstration(
-                    executable: ThisProgram.path, agentSocket: configuration.agentSocket,
+                    executable: OwnProgram.path, agentSocket: configuration.agentSocket,
                     healthURL: Self.healthURL(configuration))
         } catch let error as SimulatorError {
             throw CommandFailure(message: "--manifest: \(error)")

@@ -70,6 +70,11 @@ struct DoctorChecks {
             },
             Group(one: "libgit2") { ProgramChecks.libgit2(problem: GitLibrary.problem) },
             Group(one: "sqlite") { ProgramChecks.sqlite(problem: SQLiteLibrary.problem) },
+            Group("bundle") { BundleChecks.bundle() },
+            Group(one: "ca-store") { BundleChecks.certificates(CertificateStore.find(), bundle: OwnProgram.bundle) },
+            Group(one: "user-lookup") {
+                BundleChecks.user(UserAccount.find(), nameService: readTextFile("/etc/nsswitch.conf") ?? "")
+            },
             Group(one: "shell") { ProgramChecks.shell(login: UserAccount.find()?.shell) },
         ]
     }

@@ -13,7 +13,7 @@ enum DoctorWorker {
     /// Has it run, with this command's own arguments.
     static func checks(_ environment: [String: String]) throws -> [DoctorCheck] {
         let output = CapturedProgram.outputLeavingBehind(
-            of: "/proc/self/exe", Array(CommandLine.arguments.dropFirst()),
+            of: OwnProgram.ownExecutable, Array(CommandLine.arguments.dropFirst()),
             environment: environment.merging([variable: "1"]) { _, new in new }, atMost: patience)
         guard let output, let report = try? JSONDecoder().decode(DoctorReport.self, from: Data(output.utf8)) else {
             throw CommandFailure(

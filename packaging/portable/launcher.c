@@ -1,0 +1,76 @@
+// Starts the program of a portable bundle with the loader and the libraries beside it, on any Linux image.
+//
+//   bin/workspace-agent    this, static
+//   lib/                   the loader, the libraries, the program
+//
+// The loader is told the library path in its arguments, so that nothing of it reaches the environment of what the program
+// starts. The program finds its bundle by /proc/self/exe, which is the loader.
+#include "launcher.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int own_path(char *path, size_t size) {
+    ssize_t count = readlink("/proc/self/exe", path, size - 1);
+    if (count < 0) {
+        complain("cannot find its own files: /proc is not mounted; mount it (mount -t proc proc /proc)");
+        return -1;
+    }
+    path[count] = 0;
+    return 0;
+}
+
+int parent(char *path) {
+    char *slash = strrchr(path, '/');
+    if (slash == NULL) return -1;
+    *slash = 0;
+    return 0;
+}
+
+int start_bundle(const char *directory, int argc, char **argv, char **envp) {
+    char loader[PATH_MAX], library[PATH_MAX], program[PATH_MAX];
+    if (snprintf(library, sizeof library, "%s/lib", directory) >= (int)sizeof library ||
+        snprintf(loader, sizeof loader, "%s/lib/" LOADER, directory) >= (int)sizeof loader ||
+        snprintf(program, sizeof program, "%s/lib/workspace-agent", directory) >= (int)sizeof program) {
+        complain("the path of %s is too long", directory);
+        return -1;
+    }
+    char **words = calloc((size_t)argc + 6, sizeof *words);
+    if (words == NULL) {
+        complain("no memory is left for its arguments");
+        return -1;
+    }
+    words[0] = loader;
+    words[1] = "--argv0";
+    words[2] = argc > 0 ? argv[0] : "workspace-agent";
+    words[3] = "--library-path";
+    words[4] = library;
+    words[5] = program;
+    for (int index = 1; index < argc; index++) words[5 + index] = argv[index];
+    execve(loader, words, envp);
+    int code = errno;
+    free(words);
+    if (code == ENOENT)
+        complain("%s is missing; bin/workspace-agent works only in its bundle: link to it instead of copying it", loader);
+    else
+        complain("cannot start %s: %s", loader, strerror(code));
+    errno = code;
+    return -1;
+}
+
+#ifndef SINGLE_FILE
+int main(int argc, char **argv, char **envp) {
+    char path[PATH_MAX];
+    if (own_path(path, sizeof path) != 0) return 127;
+    if (parent(path) != 0 || parent(path) != 0) {
+        complain("%s is not in a bundle", path);
+        return 127;
+    }
+    start_bundle(path, argc, argv, envp);
+    return 127;
+}
+#endif
