@@ -136,10 +136,73 @@ import Testing
         let edited = try edit("\ta\n\n\tb\n", replace("  a\n   \n  b\n", "  a\n   \n  b\n    c\n"))
         #expect(edited.text == "\ta\n   \n\tb\n\t\tc\n")
         let last = try edit("\ta\n\t\n", replace("  a\n   \n", "  a\n   \n    c\n"))
-        #expect(last.text == "\ta\n   \n\tc\n")
+        #expect(last.text == "\ta\n   \n\t\tc\n", "the level of the line with text")
+    }
+
+    // MARK: Byte order mark
+
+    private static let mark = "\u{FEFF}"
+
+    @Test(arguments: [
+        // Exact: it stays, goes when the search has it, and does not become two.
+        ("\u{FEFF}a\nb\n", "a\n", "c\n", "\u{FEFF}c\nb\n"),
+        ("\u{FEFF}a\nb\n", "a\n", "\u{FEFF}c\n", "\u{FEFF}c\nb\n"),
+        ("\u{FEFF}a\nb\n", "b\n", "\u{FEFF}c\n", "\u{FEFF}a\nc\n"),
+        ("\u{FEFF}a\nb\n", "\u{FEFF}a\n", "\u{FEFF}c\n", "\u{FEFF}c\nb\n"),
+        ("\u{FEFF}a\nb\n", "\u{FEFF}a\n", "c\n", "c\nb\n"),
+        ("a\nb\n", "a\n", "\u{FEFF}c\n", "\u{FEFF}c\nb\n"),
+        // By lines.
+        ("\u{FEFF}a \nb\n", "a\nb\n", "c\n", "\u{FEFF}c \n"),
+        ("\u{FEFF}  a\n  b\n", "a\nb\n", "a\nb\nc\n", "\u{FEFF}  a\n  b\n  c\n"),
+        ("\u{FEFF}a \nb\n", "\u{FEFF}a\nb\n", "\u{FEFF}c\nb\n", "\u{FEFF}c \nb\n"),
+        ("\u{FEFF}a \nb\n", "a\nb\n", "\u{FEFF}c\nb\n", "\u{FEFF}c \nb\n"),
+        ("x\na \nb\n", "\u{FEFF}a\nb\n", "\u{FEFF}c\nb\n", "x\nc \nb\n"),
+        ("\u{FEFF}a\r\nb\r\n", "a\nb\n", "c\nd\n", "\u{FEFF}c\r\nd\r\n"),
+    ])
+    func aByteOrderMarkBelongsToNoLine(_ content: String, _ search: String, _ new: String, _ result: String) throws {
+        #expect(bytes(try edit(content, replace(search, new)).text) == bytes(result))
+    }
+
+    @Test func linesAreInsertedBehindAByteOrderMark() throws {
+        for text in ["x", Self.mark + "x\n"] {
+            #expect(
+                bytes(try edit(Self.mark + "a\n", .insert(afterLine: 0, text: text)).text) == bytes("\u{FEFF}x\na\n"))
+            #expect(bytes(try edit(Self.mark + "a", .insert(afterLine: 1, text: text)).text) == bytes("\u{FEFF}a\nx"))
+            #expect(bytes(try edit(Self.mark, .insert(afterLine: 0, text: text)).text) == bytes("\u{FEFF}x\n"))
+        }
+        #expect(failure(Self.mark, .insert(afterLine: 1, text: "x"))?.text.contains("has 0 lines") == true)
+        #expect(failure("a\n", replace(Self.mark, "x")) != nil, "a search without a line")
+    }
+
+    @Test func allButOneMarkAreLeftOut() throws {
+        let edited = try edit(Self.mark + "a\na\n", replace("a", Self.mark + "b", all: true))
+        #expect(bytes(edited.text) == bytes("\u{FEFF}b\nb\n"))
     }
 
     // MARK: Line endings
+
+    /// The edit adds a newline where the file has none: it stays. One that search and replacement have is that of the
+    /// file's last line, which has none.
+    @Test func anAddedNewlineAtTheEndStays() throws {
+        for ending in ["\n", "\r\n"] {
+            let content = "a \(ending)b"
+            #expect(
+                bytes(try edit(content, replace("a\nb", "x\ny\n")).text) == bytes("x \(ending)y\(ending)"), "forced")
+            #expect(bytes(try edit(content, replace("a\nb\n", "x\ny\n")).text) == bytes("x \(ending)y"))
+            #expect(bytes(try edit(content, replace("a\nb", "x\ny")).text) == bytes("x \(ending)y"))
+        }
+        #expect(try edit("a \nb ", replace("b", "y\n")).text == "a \ny\n ", "exact")
+        #expect(try edit("a \n\tb", replace("  b", "  y\n")).text == "a \n\ty\n")
+    }
+
+    /// The last line's ending counts when it has one.
+    @Test func endingsThatDifferInTheLastLineAreKept() throws {
+        #expect(bytes(try edit("a\r\nb\r\n", replace("a", "x\ny\r\n")).text) == bytes("x\ny\r\n\r\nb\r\n"))
+        #expect(bytes(try edit("a\r\nb\r\n", replace("a", "x\ny\n")).text) == bytes("x\r\ny\n\r\nb\r\n"))
+        #expect(bytes(try edit("a\r\nb\r\n", replace("a", "x\ny")).text) == bytes("x\r\ny\r\nb\r\n"))
+        // The endings of the search don't agree, so those of the replacement don't differ from them on purpose.
+        #expect(bytes(try edit("a\r\nb\r\n", replace("a \r\nb\n", "x\ny\n")).text) == bytes("x\r\ny\r\n"))
+    }
 
     /// The recorded cases have the last line of a file of CRLF end with LF then.
     @Test func aLastLineThatLostItsEndingGetsLF() throws {

@@ -36,17 +36,18 @@ enum EditEngine {
         guard !text.isEmpty else {
             throw EditFailure(text: "text must not be empty; send a line break to insert an empty line")
         }
-        let lines = ByteScan.lines(in: bytes, 0..<bytes.count)
+        let mark = ByteOrderMark.length(in: bytes)
+        let lines = ByteScan.lines(in: bytes, mark..<bytes.count)
         guard (0...lines).contains(line) else {
             throw EditFailure(
                 text: "insert_line \(line) is outside of the file, which has \(lines) lines; "
                     + "the text can be inserted after lines 0 (the top) to \(lines)")
         }
-        var place = 0
+        var place = mark
         for _ in 0..<line { place = ByteScan.lineEnd(in: bytes, from: place) }
         let ending = LineEnding.ofFile(bytes)
-        let isUnterminated = place > 0 && bytes[place - 1] != newline
-        let inserted = TextLines(Array(text.utf8))
+        let isUnterminated = place > mark && bytes[place - 1] != newline
+        let inserted = TextLines(mark > 0 ? ByteOrderMark.removed(from: Array(text.utf8)) : Array(text.utf8))
         var new: [UInt8] = []
         if isUnterminated { ending.append(to: &new) }
         for index in 0..<inserted.count {
@@ -71,6 +72,10 @@ extension EditFailure {
             text: "search string matches \(count) occurrences (expected exactly 1). Include more surrounding context "
                 + "to make the match unique, or set replace_all to true")
     }
+
+    static let untranslatable = EditFailure(
+        text: "the indentation of the replacement cannot be translated into the file's; "
+            + "send the lines as they are in the file")
 
     /// - Parameter what: in what the search may differ from the file.
     static func notFound(_ what: String, hint: String? = nil) -> Self {

@@ -7,11 +7,12 @@ struct LineRewriter {
     /// How many lines at the beginning, and at the end, search and replacement have in common.
     private let prefix: Int
     private let suffix: Int
-    /// What the sender indents by.
-    private let unit: IndentUnit?
+    private var indentation: Indentation
 
-    /// - Parameter forced: the ending of all lines; nil for those that were sent.
-    init(_ search: TextLines, _ replace: TextLines, forced: LineEnding?) {
+    /// - Parameters:
+    ///   - text: all of the file, whose first line begins at `start`.
+    ///   - forced: the ending of all lines; nil for those that were sent.
+    init(_ search: TextLines, _ replace: TextLines, in text: [UInt8], from start: Int, forced: LineEnding?) {
         (self.search, self.replace, self.forced) = (search, replace, forced)
         let common = min(search.count, replace.count)
         func isEqual(_ a: Int, _ b: Int) -> Bool {
@@ -21,32 +22,28 @@ struct LineRewriter {
         let rest = common - prefix
         self.prefix = prefix
         suffix = (0..<rest).first { !isEqual(search.count - 1 - $0, replace.count - 1 - $0) } ?? rest
-        var leads = IndentUnit.Finder()
-        leads.add(search)
-        leads.add(replace)
-        unit = leads.unit
+        indentation = Indentation(search, replace, in: text, from: start)
     }
 
     /// - Parameters:
     ///   - file: the lines that matched, as many as the search has.
     ///   - out: gets what takes their place.
-    func rewrite(_ file: TextLines, into out: inout [UInt8]) {
-        var finder = IndentUnit.Finder()
-        if replace.count > search.count { finder.add(file) }
+    /// - Throws: that the replacement's indentation cannot be told in the file's terms.
+    mutating func rewrite(_ file: TextLines, into out: inout [UInt8]) throws(EditFailure) {
+        indentation.begin(file)
         for index in 0..<replace.count {
             let line = replace[index]
             let partner = partner(of: index)
             if !line.hasText {
                 out += line.lead
-            } else if let partner {
-                let (searched, found) = (search[partner], file[partner])
-                out += searched.lead == line.lead ? found.lead : line.lead
-                out += line.middle
-                out += searched.trail == line.trail ? found.trail : line.trail
             } else {
-                out += lead(of: line, reference: reference(of: index), file, finder.unit)
+                guard let lead = indentation.lead(line.lead, at: partner ?? reference(of: index)) else {
+                    throw .untranslatable
+                }
+                out += lead
                 out += line.middle
-                out += line.trail
+                let keepsTrail = partner.map { search[$0].trail == line.trail } ?? false
+                out += keepsTrail ? file[partner ?? 0].trail : line.trail
             }
             ending(of: index, partner, file).append(to: &out)
         }
@@ -65,7 +62,9 @@ struct LineRewriter {
         let sent = replace[index].ending
         var ending = sent
         if let forced {
-            ending = isLast && endOfFile == .none ? .none : forced
+            // The last line of a file stays without an ending, unless the edit adds one.
+            let adds = sent != .none && search[search.count - 1].ending == .none
+            ending = isLast && endOfFile == .none && !adds ? .none : forced
         } else if let partner, (search[partner].ending == .none) == (sent == .none) {
             ending = file[partner].ending
         }
@@ -83,75 +82,6 @@ struct LineRewriter {
         case (true, true):
             let lead = replace[index].lead
             return lead == search[before].lead && lead != search[behind].lead ? before : behind
-        }
-    }
-
-    private func lead(
-        of line: TextLine, reference: Int, _ file: TextLines, _ fileUnit: IndentUnit?
-    ) -> ArraySlice<UInt8> {
-        let found = file[reference].lead
-        guard let unit, let fileUnit, let own = unit.level(of: line.lead),
-            let searched = unit.level(of: search[reference].lead), let base = fileUnit.level(of: found),
-            base + own - searched >= 0
-        else { return found }
-        return fileUnit.lead(base + own - searched)[...]
-    }
-}
-
-/// What one level of indentation is.
-enum IndentUnit: Equatable {
-    case tab
-    /// That many spaces, at least 1.
-    case spaces(Int)
-
-    /// How many levels a lead is; nil when it isn't made of whole ones.
-    func level(of lead: ArraySlice<UInt8>) -> Int? {
-        switch self {
-        case .tab: lead.allSatisfy { $0 == UInt8(ascii: "\t") } ? lead.count : nil
-        case .spaces(let width):
-            lead.allSatisfy { $0 == UInt8(ascii: " ") } && lead.count % width == 0 ? lead.count / width : nil
-        }
-    }
-
-    func lead(_ level: Int) -> [UInt8] {
-        switch self {
-        case .tab: [UInt8](repeating: UInt8(ascii: "\t"), count: level)
-        case .spaces(let width): [UInt8](repeating: UInt8(ascii: " "), count: level * width)
-        }
-    }
-
-    /// Finds the unit of lines: tabs, or the greatest common divisor of the numbers of spaces.
-    struct Finder {
-        private var divisor = 0
-        private var hasTabs = false
-        private var isMixed = false
-
-        /// Lines without text tell nothing.
-        mutating func add(_ lines: TextLines) {
-            for index in 0..<lines.count {
-                let line = lines[index]
-                guard line.hasText, let first = line.lead.first else { continue }
-                if !line.lead.allSatisfy({ $0 == first }) {
-                    isMixed = true
-                } else if first == UInt8(ascii: "\t") {
-                    hasTabs = true
-                } else {
-                    divisor = Self.commonDivisor(divisor, line.lead.count)
-                }
-            }
-        }
-
-        /// nil when leads are mixed or there are none.
-        var unit: IndentUnit? {
-            if isMixed || (hasTabs && divisor > 0) { return nil }
-            if hasTabs { return .tab }
-            return divisor > 0 ? .spaces(divisor) : nil
-        }
-
-        private static func commonDivisor(_ a: Int, _ b: Int) -> Int {
-            var (a, b) = (a, b)
-            while b != 0 { (a, b) = (b, a % b) }
-            return a
         }
     }
 }

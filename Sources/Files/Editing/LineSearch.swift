@@ -33,9 +33,11 @@ struct LineSearch: Sequence, IteratorProtocol {
     /// Up to where the lines are counted.
     private var counted = 0
 
-    /// - Parameter pass: not `.exact`.
-    init(for search: [UInt8], in text: [UInt8], _ pass: EditMatch.Pass) {
-        places = Occurrences(of: Self.form(search, pass), in: Self.form(text, pass), shared: 1)
+    /// - Parameters:
+    ///   - start: where the text's first line begins.
+    ///   - pass: not `.exact`.
+    init(for search: [UInt8], in text: [UInt8], from start: Int = 0, _ pass: EditMatch.Pass) {
+        places = Occurrences(of: Self.form(search, 0, pass), in: Self.form(text, start, pass), shared: 1)
     }
 
     /// How many matches there are, without overlap.
@@ -49,13 +51,13 @@ struct LineSearch: Sequence, IteratorProtocol {
         return line
     }
 
-    private static func form(_ text: [UInt8], _ pass: EditMatch.Pass) -> [UInt8] {
+    private static func form(_ text: [UInt8], _ start: Int, _ pass: EditMatch.Pass) -> [UInt8] {
         // A line gets shorter or, at the end of the text, longer by its newline.
         [UInt8](unsafeUninitializedCapacity: text.count + 2) { out, count in
             out[0] = newline
             count = 1
             text.withUnsafeBufferPointer { text in
-                var start = 0
+                var start = start
                 while start < text.count {
                     let end = ByteScan.lineEnd(in: text, from: start)
                     let line = text[start..<end]
@@ -76,9 +78,10 @@ struct LineCursor {
     let text: [UInt8]
     private(set) var line = 0
     /// Where the line begins.
-    private(set) var place = 0
+    private(set) var place: Int
 
-    init(_ text: [UInt8]) { self.text = text }
+    /// - Parameter start: where the first line begins.
+    init(_ text: [UInt8], from start: Int) { (self.text, place) = (text, start) }
 
     /// - Parameter line: not before the present one.
     mutating func advance(to line: Int) {

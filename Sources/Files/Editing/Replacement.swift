@@ -6,12 +6,12 @@ struct Replacement {
     private let replace: [UInt8]
     /// Everywhere rather than once.
     private let all: Bool
-    private let searchLines: TextLines
-    private let replaceLines: TextLines
     /// The ending that all lines of the replacement get; nil when they keep those that were sent.
     private let forced: LineEnding?
     /// Search and replacement differ in their line endings, so these are to be changed.
     private let changesEndings: Bool
+    /// Bytes of the text's byte order mark.
+    private let mark: Int
     private let limit: Int
 
     /// - Parameters:
@@ -22,9 +22,8 @@ struct Replacement {
             throw EditFailure(text: "search string must not be empty; include the text you want to match")
         }
         (self.search, self.replace, self.all, self.limit) = (Array(search.utf8), Array(replace.utf8), all, limit)
-        searchLines = TextLines(self.search)
-        replaceLines = TextLines(self.replace)
-        let (searchEnding, replaceEnding) = (searchLines.innerEnding, replaceLines.innerEnding)
+        mark = ByteOrderMark.length(in: text)
+        let (searchEnding, replaceEnding) = (TextLines(self.search).agreedEnding, TextLines(self.replace).agreedEnding)
         changesEndings = searchEnding != nil && replaceEnding != nil && searchEnding != replaceEnding
         forced = replaceEnding == nil || changesEndings ? nil : LineEnding.ofFile(text)
     }
@@ -33,10 +32,14 @@ struct Replacement {
     func apply(to text: inout [UInt8]) throws(EditFailure) -> EditMatch {
         if let match = try applyExactly(to: &text) { return match }
         guard !changesEndings else { throw .notFound("whitespace, indentation, and line endings") }
-        for pass in [EditMatch.Pass.trailing, .indent] {
-            if let match = try applyToLines(of: &text, pass) { return match }
+        // A mark in the search belongs to no line of it, and the file keeps its own.
+        let lines = ByteOrderMark.removed(from: search)
+        let new = mark > 0 || lines.count < search.count ? ByteOrderMark.removed(from: replace) : replace
+        for pass in [EditMatch.Pass.trailing, .indent] where !lines.isEmpty {
+            if let match = try apply(lines, new, to: &text, pass) { return match }
         }
-        throw .notFound("whitespace and indentation", hint: EditHints(search, replace, in: text).text)
+        let hints = EditHints(lines, new, in: mark > 0 ? ByteOrderMark.removed(from: text) : text)
+        throw .notFound("whitespace and indentation", hint: hints.text)
     }
 
     private func applyExactly(to text: inout [UInt8]) throws(EditFailure) -> EditMatch? {
@@ -44,9 +47,11 @@ struct Replacement {
         let count = places.count
         guard count > 0 else { return nil }
         guard count == 1 || all else { throw .ambiguous(count) }
-        let new = forced.map(replaceLines.withInnerEnding) ?? replace
-        let size = text.count + count * (new.count - search.count)
-        guard size <= limit else { throw .tooLarge(limit) }
+        let new = forced.map(TextLines(replace).withInnerEnding) ?? replace
+        // A file has one byte order mark; the search may have matched it.
+        let rest = mark > 0 ? ByteOrderMark.removed(from: new) : new
+        let size = text.count + count * (rest.count - search.count)
+        guard size + (new.count - rest.count) <= limit else { throw .tooLarge(limit) }
         var out: [UInt8] = []
         out.reserveCapacity(size)
         var lines: [Int] = []
@@ -58,7 +63,7 @@ struct Replacement {
                 lines.append(line)
             }
             out += text[copied..<place]
-            out += new
+            out += place == 0 ? new : rest
             copied = place + search.count
         }
         out += text[copied...]
@@ -66,16 +71,19 @@ struct Replacement {
         return EditMatch(pass: .exact, lines: lines)
     }
 
-    private func applyToLines(of text: inout [UInt8], _ pass: EditMatch.Pass) throws(EditFailure) -> EditMatch? {
-        let places = LineSearch(for: search, in: text, pass)
+    private func apply(
+        _ search: [UInt8], _ replace: [UInt8], to text: inout [UInt8], _ pass: EditMatch.Pass
+    ) throws(EditFailure) -> EditMatch? {
+        let places = LineSearch(for: search, in: text, from: mark, pass)
         let count = places.count
         guard count > 0 else { return nil }
         guard count == 1 || all else { throw .ambiguous(count) }
-        let rewriter = LineRewriter(searchLines, replaceLines, forced: forced)
+        let searchLines = TextLines(search)
+        var rewriter = LineRewriter(searchLines, TextLines(replace), in: text, from: mark, forced: forced)
         var out: [UInt8] = []
         out.reserveCapacity(text.count)
         var lines: [Int] = []
-        var cursor = LineCursor(text)
+        var cursor = LineCursor(text, from: mark)
         var copied = 0
         for line in places {
             if lines.count < FilesLimits.editMatchLines { lines.append(line + 1) }
@@ -83,7 +91,7 @@ struct Replacement {
             let start = cursor.place
             cursor.advance(to: line + searchLines.count)
             out += text[copied..<start]
-            rewriter.rewrite(TextLines(text, start..<cursor.place), into: &out)
+            try rewriter.rewrite(TextLines(text, start..<cursor.place), into: &out)
             copied = cursor.place
             guard out.count <= limit else { throw .tooLarge(limit) }
         }

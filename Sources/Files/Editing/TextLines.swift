@@ -9,6 +9,19 @@ protocol ByteSlice: RandomAccessCollection where Element == UInt8, Index == Int,
 extension ArraySlice<UInt8>: ByteSlice {}
 extension Slice<UnsafeBufferPointer<UInt8>>: ByteSlice {}
 
+/// U+FEFF at the beginning of a file. It belongs to no line (docs/contracts/files.md#one-edit).
+enum ByteOrderMark {
+    private static let bytes: [UInt8] = [0xEF, 0xBB, 0xBF]
+
+    /// How many bytes a text's mark has; 0 without one.
+    static func length(in text: [UInt8]) -> Int { text.starts(with: bytes) ? bytes.count : 0 }
+
+    static func removed(from text: [UInt8]) -> [UInt8] {
+        let length = length(in: text)
+        return length == 0 ? text : Array(text[length...])
+    }
+}
+
 /// How a line ends.
 enum LineEnding: Sendable, Equatable {
     case none
@@ -103,11 +116,13 @@ struct TextLines {
 
     private func line(_ index: Int) -> ArraySlice<UInt8> { bytes[Int(starts[index])..<Int(starts[index + 1])] }
 
-    /// The ending that all lines but the last have; nil when they differ, or there are no others.
-    var innerEnding: LineEnding? {
+    /// The ending that all of at least two lines have, but that the last may have none; nil when they differ.
+    var agreedEnding: LineEnding? {
         guard count >= 2 else { return nil }
         let first = TextLine.ending(of: line(0))
-        return (1..<count - 1).allSatisfy { TextLine.ending(of: line($0)) == first } ? first : nil
+        guard (1..<count - 1).allSatisfy({ TextLine.ending(of: line($0)) == first }) else { return nil }
+        let last = TextLine.ending(of: line(count - 1))
+        return last == .none || last == first ? first : nil
     }
 
     /// The bytes with another ending for all lines but the last.
