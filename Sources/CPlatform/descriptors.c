@@ -84,6 +84,31 @@ void wa_begin_writeback(int fd, int64_t offset, int64_t count) {
     (void)sync_file_range(fd, offset, count, SYNC_FILE_RANGE_WRITE);
 }
 
+int wa_reserve(int fd, int64_t size) {
+    int result;
+    do {
+        result = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, size);
+    } while (result < 0 && errno == EINTR);
+    return result < 0 ? -errno : 0;
+}
+
+ssize_t wa_copy_piece(int from, int to, int64_t offset, size_t count) {
+    char buffer[64 << 10];
+    ssize_t got;
+    if (count > sizeof buffer) count = sizeof buffer;
+    do {
+        got = pread(from, buffer, count, offset);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) return -errno;
+    for (ssize_t done = 0; done < got;) {
+        ssize_t n = pwrite(to, buffer + done, got - done, offset + done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return done > 0 ? done : -errno;
+        done += n;
+    }
+    return got;
+}
+
 ssize_t wa_write(int fd, const void *bytes, size_t count) {
     ssize_t n;
     do {

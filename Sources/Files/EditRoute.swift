@@ -21,7 +21,9 @@ struct EditRoute: Sendable {
             let targets = try await files.work.run(body.files[0].path) { try EditTarget.merged(body.files) }
             let real = targets.compactMap { try? $0.real.get() }
             let answers = try await files.locks.holding(real) { try await edit(targets, body, context) }
-            let answersFiles = body.include_diff || body.include_etag || targets.contains { $0.ifMatch != nil }
+            let answersFiles =
+                body.include_diff || body.include_etag || targets.contains { $0.ifMatch != nil }
+                || answers.contains { !($0.how?.isUsual ?? true) }
             return .json(EditAnswer(files: answersFiles ? answers : nil))
         }
     }
@@ -53,9 +55,10 @@ struct EditRoute: Sendable {
                 var answer = file.answer
                 if !body.dry_run {
                     let (info, files) = (file.info, files)
-                    let written = try await work.run(file.path) { try file.write(files) } ?? info
+                    let written = try await work.run(file.path) { try file.write(files) } ?? WrittenFile(info: info)
                     if let chat = context.chat { files.paths.add(paths: file.sent, for: chat) }
-                    answer.etag = EntityTag.of(written)
+                    answer.etag = EntityTag.of(written.info)
+                    answer.how = WrittenHow(written)
                 }
                 if !(body.include_etag || targets.contains { $0.ifMatch != nil }) { answer.etag = nil }
                 answers.append(answer)
@@ -112,6 +115,18 @@ struct EditAnswer: Encodable {
         var diff: String?
         var edits: [EditMatch]?
         var etag: String?
+        var how: WrittenHow?
+
+        private enum Key: String, CodingKey { case path, diff, edits, etag }
+
+        func encode(to encoder: any Encoder) throws {
+            var values = encoder.container(keyedBy: Key.self)
+            try values.encode(path, forKey: .path)
+            try values.encodeIfPresent(diff, forKey: .diff)
+            try values.encodeIfPresent(edits, forKey: .edits)
+            try values.encodeIfPresent(etag, forKey: .etag)
+            try how?.encode(to: encoder)
+        }
     }
 
     var files: [File]?
@@ -217,11 +232,13 @@ struct EditedFile: Sendable {
         } catch {
             throw FilesError(error.isTooLarge ? .tooLarge : .invalid, "edit \(path): \(error.text)")
         }
+        // Before another file of the request is written.
+        if isChanged { try RegularFile.requireNotReadOnly(info, path) }
     }
 
     /// Puts the new content in the file's place.
     /// - Returns: what the file is now; nil when there was nothing to change.
-    func write(_ files: FilesContext) throws(FilesError) -> stat? {
+    func write(_ files: FilesContext) throws(FilesError) -> WrittenFile? {
         guard isChanged else { return nil }
         let replacement = try FileReplacement(path, files)
         do throws(FilesError) {

@@ -49,7 +49,7 @@ enum FileMove {
         }
         let condition = WriteCondition(noneMatch: overwrites ? nil : "*")
         let file = try RegularFile(from)
-        let copy = try FileReplacement(to, files, makesParents: false)
+        let copy = try FileReplacement(to, files, isMove: true)
         do throws(FilesError) {
             var position = 0
             while case let piece = try file.read(at: position, count: FilesLimits.chunkBytes, from),

@@ -93,6 +93,14 @@ final class RegularFile: Sendable {
         try require(info, path)
     }
 
+    /// - Throws: ``FilesError`` `.denied` for a file whose mode keeps the daemon, or everyone, from writing to it,
+    ///   though its directory may allow to replace it. Root is kept from it by a mode without any such bit.
+    static func requireNotReadOnly(_ info: stat, _ path: String) throws(FilesError) {
+        if info.st_mode & 0o222 == 0 || withPath(path, { faccessat(AT_FDCWD, $0, W_OK, AT_EACCESS) }) == -EACCES {
+            throw FilesError.system(EACCES, "open", path)
+        }
+    }
+
     /// Reads on.
     /// - Returns: how many bytes; 0 at the end, or -errno.
     func read(_ count: Int, into buffer: inout ByteBuffer) -> Int {

@@ -17,6 +17,16 @@ struct WriteRoute: Sendable {
     private struct Answer: Encodable {
         var message: String
         var etag: String
+        var how: WrittenHow
+
+        private enum Key: String, CodingKey { case message, etag }
+
+        func encode(to encoder: any Encoder) throws {
+            var values = encoder.container(keyedBy: Key.self)
+            try values.encode(message, forKey: .message)
+            try values.encode(etag, forKey: .etag)
+            try how.encode(to: encoder)
+        }
     }
 
     private func write(_ request: Request, _ context: AgentRequestContext) async throws -> Response {
@@ -29,18 +39,21 @@ struct WriteRoute: Sendable {
         return try await FilesRoutes.answering {
             try requireAbsolute(path)
             let real = try await files.work.run(path) { try PathResolution.resolveTarget(path) }
-            let info =
+            let written =
                 appends
                 ? try await append(request.body, to: real, condition, mode)
                 : try await replace(real, with: request.body, condition, mode)
             if let chat = context.chat { files.paths.add(paths: [path], for: chat) }
-            return .json(Answer(message: "Successfully wrote to \(quoted(path))", etag: EntityTag.of(info)))
+            return .json(
+                Answer(
+                    message: "Successfully wrote to \(quoted(path))", etag: EntityTag.of(written.info),
+                    how: WrittenHow(written)))
         }
     }
 
     private func replace(
         _ path: String, with body: RequestBody, _ condition: WriteCondition, _ mode: mode_t?
-    ) async throws -> stat {
+    ) async throws -> WrittenFile {
         let (work, files) = (files.work, files)
         // Before the client sends the whole body in vain; what counts is the look under the lock.
         let replacement = try await work.run(path) {
@@ -68,7 +81,7 @@ struct WriteRoute: Sendable {
     /// Each piece goes to the file that has the name at that moment, so that an edit between two is not lost.
     private func append(
         _ body: RequestBody, to path: String, _ condition: WriteCondition, _ mode: mode_t?
-    ) async throws -> stat {
+    ) async throws -> WrittenFile {
         let (work, files) = (files.work, files)
         var condition = condition
         var info = try await files.locks.holding([path]) { [condition] in
@@ -82,7 +95,7 @@ struct WriteRoute: Sendable {
                 }
             }
         }
-        return info
+        return WrittenFile(info: info)
     }
 
     private static func append(
@@ -91,7 +104,10 @@ struct WriteRoute: Sendable {
     ) throws(FilesError) -> stat {
         var info = stat()
         var isThere = withPath(path) { lstat($0, &info) } == 0
-        if isThere { try RegularFile.requireWritable(info, path) }
+        if isThere {
+            try RegularFile.requireWritable(info, path)
+            try RegularFile.requireNotReadOnly(info, path)
+        }
         try condition.check(isThere ? info : nil, path)
         if !isThere { try Directories.make(LexicalPath.parent(path), mask: files.fileMask) }
         let flags = O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW
@@ -114,6 +130,21 @@ struct WriteRoute: Sendable {
         guard fstat(file.number, &info) == 0 else { throw FilesError.system(errno, "stat", path) }
         return info
     }
+}
+
+/// What an answer says of how a file was written; each key is there when it is true.
+struct WrittenHow: Encodable, Sendable {
+    private var in_place: Bool?
+    private var owner_changed: Bool?
+    private var mode_changed: Bool?
+
+    init(_ written: WrittenFile) {
+        in_place = written.isInPlace ? true : nil
+        owner_changed = written.losesOwner ? true : nil
+        mode_changed = written.losesMode ? true : nil
+    }
+
+    var isUsual: Bool { in_place == nil && owner_changed == nil && mode_changed == nil }
 }
 
 extension FilesQuery {

@@ -16,7 +16,8 @@ import Testing
     private static let answeredOtherwise: Set<String> = [
         "lines_limit_huge_offset", "lines_cut_in_utf8", "write_name_242", "read_proc_says_empty", "read_head",
         "read_range_header_ignored", "edit_text_behind_json", "unknown_route", "write_unknown_key",
-        "edit_unknown_key", "edit_noop_rewrites",
+        "edit_unknown_key", "edit_noop_rewrites", "write_over_read_only", "edit_read_only_file", "edit_read_only_dir",
+        "edit_second_write_fails",
     ]
 
     @Test func everyRecordedRequestIsAnsweredAlike() throws {
@@ -69,6 +70,23 @@ import Testing
                 // The first is a dry run with us.
                 #expect(response.status == 200, "\(name): \(response.text)")
                 world.compare(before, [], name)
+            case "write_over_read_only", "edit_read_only_file":
+                let path = "\(world.root)/\(name == "write_over_read_only" ? "n.txt" : "x")"
+                #expect(response.status == 403, "\(name): \(response.text)")
+                #expect(response.json["message"] as? String == "open \(path): permission denied")
+                world.compare(before, [], name)
+            case "edit_read_only_dir":
+                // The file may be written, though nothing may be made beside it.
+                #expect(response.status == 200, "\(name): \(response.text)")
+                #expect((response.json["files"] as? [[String: Any]])?.first?["in_place"] as? Bool == true)
+                world.compare(before, [["path": "d/x", "mode": "0644", "content": "pear\n"]], name)
+                #expect(try world.snapshot()["d/x"]?.inode == before["d/x"]?.inode)
+            case "edit_second_write_fails":
+                // It does not: the second file may be written, though nothing may be made beside it.
+                #expect(response.status == 200, "\(name): \(response.text)")
+                let files = response.json["files"] as? [[String: Any]]
+                #expect(files?.map { $0["in_place"] as? Bool ?? false } == [false, true], "\(response.text)")
+                #expect(try world.snapshot()["d/x"]?.inode == before["d/x"]?.inode)
             default: Issue.record("\(name) is compared with nothing")
             }
         }

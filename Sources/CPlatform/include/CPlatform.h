@@ -123,6 +123,11 @@ ssize_t wa_read(int fd, void *buffer, size_t count);
 ssize_t wa_read_cached(int fd, void *buffer, size_t count, int64_t offset);
 /// Has the kernel begin to write these bytes of a file to the disk. A hint: what fails shows at the next fdatasync.
 void wa_begin_writeback(int fd, int64_t offset, int64_t count);
+/// Takes room on the disk for a file of that size, whose size stays: 0 or -errno, -EOPNOTSUPP where there is no such call.
+int wa_reserve(int fd, int64_t size);
+/// Copies bytes from an offset of one file to the same of another, at most `count`, perhaps fewer: how many (0 at the
+/// end), or -errno.
+ssize_t wa_copy_piece(int from, int to, int64_t offset, size_t count);
 /// The bytes written, or -errno.
 ssize_t wa_write(int fd, const void *bytes, size_t count);
 
