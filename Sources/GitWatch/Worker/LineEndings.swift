@@ -1,99 +1,85 @@
-/// What git does to the line ends of a work tree file before it compares it (git's convert.c, the
-/// direction "to git"). libgit2's own filter differs in places and aborts on empty files.
-struct LineEndings: Equatable {
-    enum Action: Equatable {
-        /// Bytes are taken as they are.
+/// Which line ends a file has once git stores it (docs/contracts/git-watch.md#line-endings).
+enum LineEndings {
+    /// What happens to the bytes of the work tree.
+    enum Action: Sendable, Equatable {
+        /// They are stored as they are.
         case binary
         /// CRLF becomes LF.
         case text
-        /// As text when the content looks like text and the index holds no CRLF.
+        /// Likewise where the content is text, unless the index has CRLF in it already.
         case auto
     }
 
-    /// The value of an attribute.
-    enum Attribute: Equatable {
+    /// The state of an attribute for a path (gitattributes(5)).
+    enum Attribute: Sendable, Equatable {
         case unspecified, set, unset
         case value(String)
     }
 
-    /// What attributes and `core.autocrlf` make of a file.
+    /// - Parameter autocrlf: `core.autocrlf` is `true` or `input`.
     static func action(text: Attribute, crlf: Attribute, eol: Attribute, autocrlf: Bool) -> Action {
-        var action: Action?
-        var attribute = text
-        if attribute == .unspecified { attribute = crlf }
-        switch attribute {
-        case .set, .value("input"): action = .text
-        case .unset: action = .binary
-        case .value("auto"): action = .auto
-        default: break
-        }
-        if action != .binary, eol == .value("lf") || eol == .value("crlf") {
-            action = action == .auto ? .auto : .text
-        }
-        return action ?? (autocrlf ? .auto : .binary)
+        let named = named(text) ?? named(crlf)
+        if named == .binary { return .binary }
+        if eol == .value("lf") || eol == .value("crlf") { return named == .auto ? .auto : .text }
+        return named ?? (autocrlf ? .auto : .binary)
     }
 
-    /// Counts of gather_stats.
-    private struct Statistics {
-        var nul = 0, loneCR = 0, loneLF = 0, crlf = 0, printable = 0, other = 0
+    private static func named(_ attribute: Attribute) -> Action? {
+        switch attribute {
+        case .set, .value("input"): .text
+        case .unset: .binary
+        case .value("auto"): .auto
+        case .unspecified, .value: nil
+        }
+    }
 
-        init(_ bytes: some Collection<UInt8>) {
-            var previousCR = false
-            var last: UInt8 = 0
-            for byte in bytes {
-                if previousCR {
-                    previousCR = false
-                    if byte == 10 {
-                        crlf += 1
-                        last = byte
-                        continue
-                    }
-                    loneCR += 1
-                }
-                last = byte
+    /// The bytes as git would store them.
+    /// - Parameter indexContent: what the index has of the file; nil where it has nothing. Asked only where it decides.
+    static func normalized(
+        _ bytes: [UInt8], _ action: Action, indexContent: () throws -> [UInt8]?
+    ) rethrows -> [UInt8] {
+        if action == .binary || !bytes.contains(cr) { return bytes }
+        let content = Content(bytes)
+        guard content.hasCRLF else { return bytes }
+        if action == .auto {
+            guard content.isText else { return bytes }
+            if let stored = try indexContent().map(Content.init), stored.isText, stored.hasCRLF { return bytes }
+        }
+        var result: [UInt8] = []
+        result.reserveCapacity(bytes.count)
+        for (index, byte) in bytes.enumerated() {
+            if byte == cr, index + 1 < bytes.count, bytes[index + 1] == lf { continue }
+            result.append(byte)
+        }
+        return result
+    }
+
+    private static let (lf, cr) = (UInt8(ascii: "\n"), UInt8(ascii: "\r"))
+
+    /// What tells text from other content.
+    private struct Content {
+        private(set) var hasCRLF = false
+        private(set) var isText = true
+
+        init(_ bytes: [UInt8]) {
+            var (printable, unprintable) = (0, 0)
+            var hasLoneCR = false
+            var hasNUL = false
+            for (index, byte) in bytes.enumerated() {
                 switch byte {
-                case 13: previousCR = true
-                case 10: loneLF += 1
-                case 127: other += 1
-                case 8, 9, 27, 12: printable += 1
-                case 0:
-                    nul += 1
-                    other += 1
-                case ..<32: other += 1
+                case lf: break
+                case cr:
+                    if index + 1 < bytes.count, bytes[index + 1] == lf { hasCRLF = true } else { hasLoneCR = true }
+                case 0: hasNUL = true
+                // Backspace, tab, form feed and escape.
+                case 8, 9, 12, 27: printable += 1
+                // An end of file as DOS marked it.
+                case 26 where index == bytes.count - 1: break
+                case ..<32, 127: unprintable += 1
                 default: printable += 1
                 }
             }
-            if previousCR { loneCR += 1 }
-            // A DOS end-of-file mark is not held against the file.
-            if last == 26, other > 0 { other -= 1 }
+            isText = !hasNUL && !hasLoneCR && unprintable <= printable / 128
         }
-
-        var isBinary: Bool { loneCR > 0 || nul > 0 || printable >> 7 < other }
-    }
-
-    /// The bytes that git would store.
-    /// - Parameter indexContent: the content in the index, asked for only when it matters.
-    static func normalized(_ bytes: [UInt8], _ action: Action, indexContent: () throws -> [UInt8]?) rethrows -> [UInt8]
-    {
-        guard action != .binary, !bytes.isEmpty, bytes.contains(13) else { return bytes }
-        let statistics = Statistics(bytes)
-        guard statistics.crlf > 0 else { return bytes }
-        if action == .auto {
-            if statistics.isBinary { return bytes }
-            if let stored = try indexContent(), hasCRLF(stored) { return bytes }
-        }
-        var out: [UInt8] = []
-        out.reserveCapacity(bytes.count)
-        for (offset, byte) in bytes.enumerated() {
-            if byte == 13, offset + 1 < bytes.count, bytes[offset + 1] == 10 { continue }
-            out.append(byte)
-        }
-        return out
-    }
-
-    private static func hasCRLF(_ bytes: [UInt8]) -> Bool {
-        guard bytes.contains(13) else { return false }
-        let statistics = Statistics(bytes)
-        return !statistics.isBinary && statistics.crlf > 0
     }
 }
