@@ -47,23 +47,25 @@ public struct RenderedOutput: Sendable, Equatable {
     static func cuttingLines(_ text: [UInt8], limit: Int) -> (text: [UInt8], lines: Int) {
         var result: [UInt8] = []
         var lines = 0
-        result.reserveCapacity(text.count)
-        var start = 0
-        while start <= text.count {
-            let end = text[start...].firstIndex(of: UInt8(ascii: "\n")) ?? text.count
-            if end - start > limit {
-                var cut = start + limit - lineSuffix.count
-                while cut > start, text[cut] & 0xC0 == 0x80 { cut -= 1 }
-                result += text[start..<cut]
-                result += lineSuffix
-                lines += 1
-            } else {
-                result += text[start..<end]
+        text.withUnsafeBufferPointer { text in
+            // What comes before it is in the result, or is to be copied as it is.
+            var copied = 0
+            var start = 0
+            while start < text.count {
+                let end = text[start...].firstIndex(of: UInt8(ascii: "\n")) ?? text.count
+                if end - start > limit {
+                    var cut = start + limit - lineSuffix.count
+                    while cut > start, text[cut] & 0xC0 == 0x80 { cut -= 1 }
+                    result += text[copied..<cut]
+                    result += lineSuffix
+                    lines += 1
+                    copied = end
+                }
+                start = end + 1
             }
-            guard end < text.count else { break }
-            result.append(UInt8(ascii: "\n"))
-            start = end + 1
+            if lines > 0 { result += text[copied...] }
         }
+        if lines == 0 { return (text, 0) }
         return (result, lines)
     }
 }
@@ -74,20 +76,26 @@ enum UTF8Repair {
 
     /// The text, with U+FFFD for each byte that is part of no valid sequence.
     static func repaired(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
-        var result: [UInt8] = []
-        result.reserveCapacity(bytes.count)
-        var index = bytes.startIndex
-        while index < bytes.endIndex {
-            let length = sequenceLength(bytes[index...])
-            if length > 0 {
-                result += bytes[index..<(index + length)]
-                index += length
-            } else {
-                result += replacement
-                index += 1
+        // Almost all output is valid, which the standard library sees many bytes at a time.
+        if String(validating: bytes, as: UTF8.self) != nil { return Array(bytes) }
+        return bytes.withUnsafeBufferPointer { bytes in
+            var result: [UInt8] = []
+            result.reserveCapacity(bytes.count)
+            // Of the valid bytes that are not copied yet.
+            var start = 0
+            var index = 0
+            while index < bytes.count {
+                let length = sequenceLength(bytes, at: index)
+                if length == 0 {
+                    result += bytes[start..<index]
+                    result += replacement
+                    start = index + 1
+                }
+                index += max(length, 1)
             }
+            result += bytes[start...]
+            return result
         }
-        return result
     }
 
     /// Where the head ends when a sequence that the cut split is left out.
@@ -108,14 +116,12 @@ enum UTF8Repair {
         return index
     }
 
-    /// The length of the valid sequence at the start (Unicode 15, table 3-7), or 0.
-    private static func sequenceLength(_ bytes: ArraySlice<UInt8>) -> Int {
-        guard let first = bytes.first else { return 0 }
+    /// The length of the valid sequence at the index (Unicode 15, table 3-7), or 0.
+    private static func sequenceLength(_ bytes: UnsafeBufferPointer<UInt8>, at start: Int) -> Int {
         func continues(_ offset: Int, _ range: ClosedRange<UInt8> = 0x80...0xBF) -> Bool {
-            let index = bytes.startIndex + offset
-            return index < bytes.endIndex && range.contains(bytes[index])
+            start + offset < bytes.count && range.contains(bytes[start + offset])
         }
-        switch first {
+        switch bytes[start] {
         case 0x00...0x7F: return 1
         case 0xC2...0xDF: return continues(1) ? 2 : 0
         case 0xE0: return continues(1, 0xA0...0xBF) && continues(2) ? 3 : 0
