@@ -38,7 +38,7 @@ package final class Pattern: Sendable {
         }
         guard let made else {
             let reason = String(decoding: error.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-            throw CoreError(.invalid, "is no regular expression of RE2's syntax: \(reason)")
+            throw CoreError(.invalid, "is not a valid RE2 regular expression: \(reason)")
         }
         regex = made
     }

@@ -93,7 +93,7 @@ indirect enum JSONShape: Sendable {
             return value
         case (.duration, .string(let text)):
             guard Self.isDuration(text) else {
-                throw Self.problem(path, "\"\(text)\" is no duration; write seconds with an s: \"10s\" or \"1.5s\"")
+                throw Self.problem(path, "\"\(text)\" is not a duration; write seconds with an s: \"10s\" or \"1.5s\"")
             }
             return value
         case (.bytes, .string(let text)):

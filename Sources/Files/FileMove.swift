@@ -44,7 +44,7 @@ enum FileMove {
         guard info.st_mode & S_IFMT == S_IFREG else {
             throw FilesError(
                 .invalid,
-                "rename \(from): it is no regular file and \(to) is on another file system; "
+                "rename \(from): it is not a regular file and \(to) is on another file system; "
                     + "copy it there with archive and delete it")
         }
         let condition = WriteCondition(noneMatch: overwrites ? nil : "*")

@@ -44,7 +44,7 @@ package struct GitPrompt: Sendable, Equatable {
             throw Refusal(message: "git does not say which host it wants to reach")
         }
         guard let (start, field) = Self.questions.first(where: { text.utf8.starts(with: $0.start.utf8) }) else {
-            throw Refusal(message: "\"\(text)\" is no question of git's for a user name or password")
+            throw Refusal(message: "\"\(text)\" is not git's question for a user name or password")
         }
         guard let address = Self.unquoted(text.utf8.dropFirst(start.utf8.count)),
             let separator = address.firstRange(of: "://")

@@ -154,7 +154,7 @@ struct SSHArguments: Equatable {
         case "batchmode": _ = try Self.choice(value, of: name, ["yes": true, "no": false])
         case "connecttimeout":
             guard let seconds = Int(value), (1...86_400).contains(seconds) else {
-                throw BuiltInSSHFailure("\(name) is \"\(value)\", which is no number of seconds between 1 and 86400")
+                throw BuiltInSSHFailure("\(name) is \"\(value)\", which is not a number of seconds between 1 and 86400")
             }
             connectTimeout = connectTimeout ?? seconds
         case "stricthostkeychecking":
@@ -219,7 +219,7 @@ extension SSHArguments {
 
     private static func port(_ text: String, of name: String) throws(BuiltInSSHFailure) -> UInt16 {
         guard let number = UInt16(text), number > 0 else {
-            throw BuiltInSSHFailure("\(name) is \"\(text)\", which is no port between 1 and 65535")
+            throw BuiltInSSHFailure("\(name) is \"\(text)\", which is not a port between 1 and 65535")
         }
         return number
     }
@@ -228,7 +228,7 @@ extension SSHArguments {
     private static func host(_ text: String) throws(BuiltInSSHFailure) -> String {
         let isName = text.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || ".-_:%".contains($0)) }
         guard isName, !text.isEmpty, !text.hasPrefix("-") else {
-            throw BuiltInSSHFailure("\"\(text)\" is no host name or address")
+            throw BuiltInSSHFailure("\"\(text)\" is not a host name or address")
         }
         return text
     }

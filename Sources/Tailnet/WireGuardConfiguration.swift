@@ -180,7 +180,7 @@ extension WireGuardConfiguration {
                 do { key = try PrivateKey(bytes) } catch { throw Problem(line: line, text: "\(error)") }
             case "listenport":
                 guard let number = UInt16(value) else {
-                    throw Problem(line: line, text: "ListenPort \"\(value)\" is no number from 0 to 65535")
+                    throw Problem(line: line, text: "ListenPort \"\(value)\" is not a number from 0 to 65535")
                 }
                 port = number
             case "address":
@@ -189,7 +189,7 @@ extension WireGuardConfiguration {
                 }
             case "dns", "mtu", "table", "preup", "postup", "predown", "postdown", "saveconfig", "fwmark":
                 warnings.append("\(name) has no effect: there is no interface of the system")
-            default: throw Problem(line: line, text: "\(name) is no key of [Interface]")
+            default: throw Problem(line: line, text: "\(name) is not a key of [Interface]")
             }
         }
 
@@ -216,7 +216,7 @@ extension WireGuardConfiguration {
                         line: line, text: "PersistentKeepalive \"\(value)\" is neither off nor seconds up to 65535")
                 }
                 peer?.keepAlive = .seconds(seconds)
-            default: throw Problem(line: line, text: "\(name) is no key of [Peer]")
+            default: throw Problem(line: line, text: "\(name) is not a key of [Peer]")
             }
         }
 
@@ -228,7 +228,7 @@ extension WireGuardConfiguration {
         private static func keyBytes(_ name: String, _ value: String, _ line: Int) throws(Problem) -> [UInt8] {
             guard value.utf8.count == 44, let data = Data(base64Encoded: value), data.count == 32 else {
                 throw Problem(
-                    line: line, text: "\(name) is no key: 32 bytes in base64, as wg genkey and wg pubkey print")
+                    line: line, text: "\(name) is not a key: 32 bytes in base64, as wg genkey and wg pubkey print")
             }
             return Array(data)
         }
@@ -241,7 +241,7 @@ extension WireGuardConfiguration {
                 let text = Self.trimmed(item)
                 let host = String(text.prefix { $0 != "/" })
                 guard let prefix = IPPrefix(text), let address = IPAddress(host) else {
-                    throw Problem(line: line, text: "\(name) \"\(text)\" is no address or network")
+                    throw Problem(line: line, text: "\(name) \"\(text)\" is not an address or network")
                 }
                 result.append((text, address, prefix.bits, host.contains(":")))
             }
@@ -251,7 +251,7 @@ extension WireGuardConfiguration {
         private static func target(_ value: String, _ line: Int) throws(Problem) -> Target {
             if let endpoint = Endpoint(value), endpoint.port != 0 { return .address(endpoint) }
             let problem = Problem(
-                line: line, text: "Endpoint \"\(value)\" is no host:port; IPv6 needs brackets, [::1]:51820")
+                line: line, text: "Endpoint \"\(value)\" is not host:port; IPv6 needs brackets, [::1]:51820")
             guard let colon = value.lastIndex(of: ":"), let port = UInt16(value[value.index(after: colon)...]),
                 port != 0
             else { throw problem }

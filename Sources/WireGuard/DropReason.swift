@@ -15,7 +15,7 @@ package enum DropReason: Int, Error, CaseIterable, Sendable, CustomStringConvert
         case .unknownType: "the datagram is no WireGuard message"
         case .wrongMAC: "the handshake message is not made for our key"
         case .unknownIndex: "no session or handshake has this index"
-        case .unknownPeer: "the initiation comes from a key that is no peer's"
+        case .unknownPeer: "the initiation comes from a key that belongs to no peer"
         case .notAuthentic: "the seal does not open"
         case .lowOrderKey: "the key is of low order"
         case .oldTime: "the initiation is not newer than the last one"

@@ -207,7 +207,7 @@ package struct WireGuardNode: Sendable {
     }
 }
 
-/// Why a peer is not taken in or not changed.
+/// Why a peer was rejected, or not changed.
 package enum PeerError: Error, Equatable, Sendable, CustomStringConvertible {
     case ownKey, known, unknown, tooManyPeers, tooManyPrefixes, presharedKey, keepAlive, lowOrderKey
     case taken(IPPrefix)
@@ -217,8 +217,8 @@ package enum PeerError: Error, Equatable, Sendable, CustomStringConvertible {
         case .ownKey: "the peer's key is our own"
         case .known: "a peer has this key already"
         case .unknown: "there is no such peer any more"
-        case .tooManyPeers: "there are as many peers as may be"
-        case .tooManyPrefixes: "the peer has more prefixes than it may"
+        case .tooManyPeers: "the limit of peers is reached"
+        case .tooManyPrefixes: "the peer has too many allowed prefixes"
         case .presharedKey: "a preshared key has 32 bytes"
         case .keepAlive: "the time between two keep-alives must be positive"
         case .lowOrderKey: "the peer's key is of low order"

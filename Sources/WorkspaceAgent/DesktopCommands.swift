@@ -18,7 +18,7 @@ struct DesktopCommand: ParsableCommand {
 /// `workspace-agent desktop start`.
 struct DesktopStartCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "start", abstract: "Start the desktop, unless it runs, and say what it is.",
+        commandName: "start", abstract: "Start the desktop if it is not running, and print its size and port.",
         discussion: """
             Example:
               workspace-agent desktop start
@@ -52,7 +52,7 @@ struct DesktopStartCommand: ParsableCommand {
 /// `workspace-agent desktop screenshot FILE`.
 struct DesktopScreenshotCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "screenshot", abstract: "Write a picture of the desktop, which is started unless it runs.",
+        commandName: "screenshot", abstract: "Take a screenshot of the desktop, starting it if it is not running.",
         discussion: """
             Example:
               workspace-agent desktop screenshot desktop.png
@@ -60,10 +60,10 @@ struct DesktopScreenshotCommand: ParsableCommand {
 
     @OptionGroup var agent: HTTPAgentOptions
 
-    @Option(help: "Width of the picture; needs --height too. [WORKSPACE_AGENT_SCREENSHOT_WIDTH]")
+    @Option(help: "Scale the picture to this width; needs --height. [WORKSPACE_AGENT_SCREENSHOT_WIDTH]")
     var width: Int?
 
-    @Option(help: "Height of the picture; needs --width too. [WORKSPACE_AGENT_SCREENSHOT_HEIGHT]")
+    @Option(help: "Scale the picture to this height; needs --width. [WORKSPACE_AGENT_SCREENSHOT_HEIGHT]")
     var height: Int?
 
     @Argument(help: "A PNG file, which is replaced; - is standard output.", completion: .file(extensions: ["png"]))
@@ -127,7 +127,7 @@ struct DesktopViewCommand: ParsableCommand {
     @Option(help: "File that holds the agent's token; default: beside its socket. [WORKSPACE_AGENT_HTTP_TOKEN_FILE]")
     var httpTokenFile: String?
 
-    @Flag(help: "Only print the address. [WORKSPACE_AGENT_NO_OPEN]")
+    @Flag(help: "Print the address without opening it. [WORKSPACE_AGENT_NO_OPEN]")
     var noOpen = false
 
     func run() throws {

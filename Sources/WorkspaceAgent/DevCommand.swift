@@ -8,7 +8,7 @@ import NIOCore
 /// `workspace-agent dev`: a simulated control plane and the daemon connected to it.
 struct DevCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "dev", abstract: "Run the daemon against a control plane of its own, and show what that receives.",
+        commandName: "dev", abstract: "Run the daemon with a simulated control plane, and print what that receives.",
         discussion: """
             Nothing leaves this machine: the control plane listens on 127.0.0.1. State, sockets and logs are in a \
             directory of their own, so that it can run beside another daemon. Ctrl-C ends both in order.
@@ -32,7 +32,7 @@ struct DevCommand: ParsableCommand {
     var output = Output.text
 
     @OptionGroup(title: "Daemon options")
-    var agent: AgentCommand
+    var agent: DaemonOptions
 
     func run() throws {
         let setup: DevSetup

@@ -18,10 +18,10 @@ struct LinkOptions: ParsableArguments {
     @Option(help: "Header k=v of every request to the control plane; repeatable. [CODER_AGENT_HEADER, commas]")
     var agentHeader: [String] = []
 
-    @Option(help: "Command that prints further headers, k=v lines. [CODER_AGENT_HEADER_COMMAND]")
+    @Option(help: "Command that prints extra headers, one k=v per line. [CODER_AGENT_HEADER_COMMAND]")
     var agentHeaderCommand: String?
 
-    @Option(help: "PEM file of a further certificate authority to trust. [CODER_AGENT_CA_FILE]")
+    @Option(help: "PEM file with an additional CA certificate to trust. [CODER_AGENT_CA_FILE]")
     var agentCaFile: String?
 }
 

@@ -35,7 +35,7 @@ struct SyncCommand: AsyncParsableCommand {
 
 struct SyncPing: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "ping", abstract: "Ask whether the agent answers.",
+        commandName: "ping", abstract: "Check whether the agent responds.",
         discussion: """
             Example:
               workspace-agent exp sync ping
@@ -50,7 +50,7 @@ struct SyncPing: AsyncParsableCommand {
 
 struct SyncWant: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "want", abstract: "Declare that a unit wants others to be completed before it starts.",
+        commandName: "want", abstract: "Declare the units that must be completed before a unit starts.",
         discussion: """
             Example:
               workspace-agent exp sync want claude git node
@@ -69,7 +69,7 @@ struct SyncWant: AsyncParsableCommand {
 
 struct SyncComplete: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "complete", abstract: "Mark a unit completed, which wakes those that want it.",
+        commandName: "complete", abstract: "Mark a unit completed, which lets the units that want it start.",
         discussion: """
             Example:
               workspace-agent exp sync complete git
@@ -159,7 +159,7 @@ struct SyncTimeline: AsyncParsableCommand {
             """)
     @OptionGroup var agent: AgentOptions
     @Option(name: .shortAndLong, help: "table or json. [WORKSPACE_AGENT_SYNC_OUTPUT]") var output: SyncFormat = .table
-    @Flag(help: "Print each event as it comes instead, until interrupted. [WORKSPACE_AGENT_SYNC_FOLLOW]")
+    @Flag(help: "Print each event as it happens, until interrupted. [WORKSPACE_AGENT_SYNC_FOLLOW]")
     var follow = false
 
     func run() async throws {

@@ -11,7 +11,7 @@ struct SyncStart: AsyncParsableCommand {
               workspace-agent exp sync start claude --timeout 10m
             """)
     @OptionGroup var agent: AgentOptions
-    @Option(help: "How long to wait, such as 90s or 1h30m. [WORKSPACE_AGENT_SYNC_TIMEOUT]") var timeout = SyncDuration(
+    @Option(help: "Wait at most this long, such as 90s or 1h30m. [WORKSPACE_AGENT_SYNC_TIMEOUT]") var timeout = SyncDuration(
         .seconds(300))
     @Argument(help: "The unit.") var unit: String
 

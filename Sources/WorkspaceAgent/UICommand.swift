@@ -19,10 +19,10 @@ struct UICommand: ParsableCommand {
 
     @OptionGroup var agent: HTTPAgentOptions
 
-    @Flag(help: "A session that can look and change nothing. [WORKSPACE_AGENT_UI_READ_ONLY]")
+    @Flag(help: "Make the session read-only. [WORKSPACE_AGENT_UI_READ_ONLY]")
     var readOnly = false
 
-    @Flag(help: "Only print the address. [WORKSPACE_AGENT_NO_OPEN]")
+    @Flag(help: "Print the address without opening it. [WORKSPACE_AGENT_NO_OPEN]")
     var noOpen = false
 
     private struct Answer: Decodable { var url: String }

@@ -31,7 +31,7 @@ import Testing
     @Test(arguments: [#"(a)\1"#, "(?=a)", "(?<!a)b", "(", "[a", "a{1001}", #"\"#, "(?P<n"])
     func refused(_ pattern: String) {
         let error = #expect(throws: CoreError.self) { try Pattern(pattern) }
-        #expect(error?.message.hasPrefix("is no regular expression of RE2's syntax: ") == true)
+        #expect(error?.message.hasPrefix("is not a valid RE2 regular expression: ") == true)
     }
 
     /// A backtracking engine would need longer than the machine lasts.

@@ -220,7 +220,7 @@ import Testing
         #expect(wrong.code == 1)
         #expect(
             wrong.errors.contains(
-                "--wireguard-config: \(file): line 2: PrivateKey is no key: 32 bytes in base64, as wg genkey and wg pubkey print"
+                "--wireguard-config: \(file): line 2: PrivateKey is not a key: 32 bytes in base64, as wg genkey and wg pubkey print"
             ), "\(wrong)")
         #expect(!wrong.errors.contains("secret"))
         let doctor = try CommandResult.ofAgent("doctor", "--wireguard-config", file)

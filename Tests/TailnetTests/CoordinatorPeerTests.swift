@@ -94,13 +94,13 @@ import Testing
         ),
         ("its home relay is 0", { $0.preferredDerp = 0 }),
         ("its home relay is -3", { $0.preferredDerp = -3 }),
-        ("\"fd7a:115c:a1e0::/48\" is no single address of the tailnet", { $0.allowedIps = ["fd7a:115c:a1e0::/48"] }),
+        ("\"fd7a:115c:a1e0::/48\" is not a single address of the tailnet", { $0.allowedIps = ["fd7a:115c:a1e0::/48"] }),
         (
-            "\"fd7a:115c:a1e1::1/128\" is no single address of the tailnet",
+            "\"fd7a:115c:a1e1::1/128\" is not a single address of the tailnet",
             { $0.allowedIps = ["fd7a:115c:a1e1::1/128"] }
         ),
-        ("\"fd7a:115c:a1e0::1\" is no single address of the tailnet", { $0.allowedIps = ["fd7a:115c:a1e0::1"] }),
-        ("\"10.0.0.1/32\" is no single address of the tailnet", { $0.allowedIps = ["10.0.0.1/32"] }),
+        ("\"fd7a:115c:a1e0::1\" is not a single address of the tailnet", { $0.allowedIps = ["fd7a:115c:a1e0::1"] }),
+        ("\"10.0.0.1/32\" is not a single address of the tailnet", { $0.allowedIps = ["10.0.0.1/32"] }),
         (
             "it claims our address fd60:627a:a42b:4111:8111:1111:1111:1111/128",
             { $0.allowedIps = ["fd60:627a:a42b:4111:8111:1111:1111:1111/128"] }

@@ -128,28 +128,28 @@ import Testing
         ("[Server]", 1, "the section is neither [Interface] nor [Peer]"),
         ("\(interface)[Interface]", 4, "there is a second [Interface]"),
         ("\(interface)hello", 4, "this is neither a section nor \"Key = value\""),
-        ("\(interface)Colour = red", 4, "Colour is no key of [Interface]"),
-        ("\(interface)ListenPort = 65536", 4, "ListenPort \"65536\" is no number from 0 to 65535"),
-        ("\(interface)Address = fd00::1/129", 4, "Address \"fd00::1/129\" is no address or network"),
+        ("\(interface)Colour = red", 4, "Colour is not a key of [Interface]"),
+        ("\(interface)ListenPort = 65536", 4, "ListenPort \"65536\" is not a number from 0 to 65535"),
+        ("\(interface)Address = fd00::1/129", 4, "Address \"fd00::1/129\" is not an address or network"),
         ("\(interface)[Peer]", 4, "[Peer] has no PublicKey"),
         ("\(interface)[Peer]\n[Peer]\nPublicKey = \(peer)", 4, "[Peer] has no PublicKey"),
-        ("\(interface)[Peer]\nFace = red", 5, "Face is no key of [Peer]"),
-        ("\(interface)[Peer]\nAllowedIPs = any", 5, "AllowedIPs \"any\" is no address or network"),
+        ("\(interface)[Peer]\nFace = red", 5, "Face is not a key of [Peer]"),
+        ("\(interface)[Peer]\nAllowedIPs = any", 5, "AllowedIPs \"any\" is not an address or network"),
         (
             "\(interface)[Peer]\nPersistentKeepalive = 65536", 5,
             "PersistentKeepalive \"65536\" is neither off nor seconds up to 65535"
         ),
         (
             "\(interface)[Peer]\nEndpoint = fd00::1:80", 5,
-            "Endpoint \"fd00::1:80\" is no host:port; IPv6 needs brackets, [::1]:51820"
+            "Endpoint \"fd00::1:80\" is not host:port; IPv6 needs brackets, [::1]:51820"
         ),
         (
             "\(interface)[Peer]\nEndpoint = host", 5,
-            "Endpoint \"host\" is no host:port; IPv6 needs brackets, [::1]:51820"
+            "Endpoint \"host\" is not host:port; IPv6 needs brackets, [::1]:51820"
         ),
         (
             "\(interface)[Peer]\nEndpoint = host:0", 5,
-            "Endpoint \"host:0\" is no host:port; IPv6 needs brackets, [::1]:51820"
+            "Endpoint \"host:0\" is not host:port; IPv6 needs brackets, [::1]:51820"
         ),
     ])
     func whatIsWrongIsTold(text: String, line: Int, problem: String) {
@@ -161,7 +161,7 @@ import Testing
         let section = name == "PrivateKey" ? "[Interface]" : "\(Self.interface)[Peer]"
         for value in ["abc", "\(Self.key)x", String(Self.key.dropLast()), String(repeating: "A", count: 44)] {
             let line = name == "PrivateKey" ? 2 : 5
-            let text = "\(name) is no key: 32 bytes in base64, as wg genkey and wg pubkey print"
+            let text = "\(name) is not a key: 32 bytes in base64, as wg genkey and wg pubkey print"
             #expect(throws: WireGuardConfiguration.Problem(line: line, text: text)) {
                 try parse("\(section)\n\(name) = \(value)")
             }

@@ -110,7 +110,7 @@ package final class AgentSession: Sendable {
         do {
             try await runtime.within(LinkLimits.startScriptsEnd, "ending the start scripts") { await start.value }
         } catch {
-            runtime.logger.warning("start scripts do not end", metadata: ["error": "\(error)"])
+            runtime.logger.warning("start scripts did not stop in time", metadata: ["error": "\(error)"])
         }
     }
 

@@ -51,7 +51,7 @@ package struct ReinitWatcher: Sendable {
                     await restart(notice)
                 }
             } catch let error as ControlPlaneError where error.code == .http(409) {
-                runtime.logger.debug("this is no prebuilt workspace")
+                runtime.logger.debug("this is not a prebuilt workspace")
                 return
             } catch {
                 permanent = (error as? ControlPlaneError)?.isPermanent ?? false

@@ -44,7 +44,7 @@ package struct HandleManifest: Routine {
         do {
             _ = try await connection.call(AgentAPI.updateStartup, request)
         } catch let error as DRPCError where error.isUnknownRPC {
-            runtime.logger.warning("the control plane takes no startup report", metadata: ["error": "\(error)"])
+            runtime.logger.warning("the control plane rejected the startup report", metadata: ["error": "\(error)"])
         }
     }
 }

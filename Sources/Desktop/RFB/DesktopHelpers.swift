@@ -53,7 +53,7 @@ package struct DesktopHelpers: Sendable {
             let deadline = limiter.clock.now() + DesktopLimits.helperBudget
             while try await self.text(of: selection) != text {
                 guard limiter.clock.now() < deadline else {
-                    throw DesktopError(.failed, "The text does not get onto the clipboard.")
+                    throw DesktopError(.failed, "The text could not be copied to the clipboard.")
                 }
                 try await limiter.clock.sleep(.milliseconds(20))
             }

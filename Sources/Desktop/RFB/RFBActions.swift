@@ -118,7 +118,7 @@ final class RFBActions {
         switch link.state.resize_status {
         case 0: return
         case 1: why = "it is configured not to be resized"
-        case 2: why = "it has not the memory"
+        case 2: why = "it is out of memory"
         default: why = "it does not have this size"
         }
         throw DesktopError(

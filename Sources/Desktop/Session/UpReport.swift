@@ -39,11 +39,11 @@ struct UpReport: Equatable {
     }
 
     private func check() throws(Problem) {
-        guard (1...65_535).contains(vncPort) else { throw Problem("printed vncPort \(vncPort), which is no port") }
-        guard xvncPid > 1 else { throw Problem("printed xvncPid \(xvncPid), which is no process of its own") }
+        guard (1...65_535).contains(vncPort) else { throw Problem("printed vncPort \(vncPort), which is not a port") }
+        guard xvncPid > 1 else { throw Problem("printed xvncPid \(xvncPid), which is not a process of its own") }
         let number = display.dropFirst().prefix { $0 != "." }
         guard display.first == ":", let value = UInt16(number), "\(value)" == number else {
-            throw Problem("printed display \"\(display.prefix(40))\", which is no local display")
+            throw Problem("printed display \"\(display.prefix(40))\", which is not a local display")
         }
     }
 }

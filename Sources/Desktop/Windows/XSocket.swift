@@ -10,7 +10,7 @@ enum XSocket {
     /// - Throws: ``DesktopError`` `.failed`.
     static func connect(to display: String) throws(DesktopError) -> CInt {
         guard let number = number(of: display) else {
-            throw DesktopError(.failed, "This is no display of an X server on this machine: \(display).")
+            throw DesktopError(.failed, "\(display) is not an X display on this machine.")
         }
         let path = "/tmp/.X11-unix/X\(number)"
         do {

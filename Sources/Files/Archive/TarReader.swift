@@ -121,7 +121,7 @@ struct TarReader {
             throw offset == TarBlock.bytes ? Self.notTar(block) : damaged("the checksum of a header is wrong")
         }
         guard let size = TarNumber.parse(block[TarBlock.size]), size >= 0 else {
-            throw damaged("the size of an entry is no number")
+            throw damaged("the size of an entry is not a number")
         }
         let type = block[TarBlock.type]
         switch type {
@@ -148,7 +148,7 @@ struct TarReader {
                 "archive entry \(goQuoted(utf8: name)): type \(goQuoted(utf8: [type])) is not supported")
         }
         guard let mode = TarNumber.parse(block[TarBlock.mode]), let time = TarNumber.parse(block[TarBlock.time]) else {
-            throw damaged("the mode or the time of \(goQuoted(utf8: name)) is no number")
+            throw damaged("the mode or the time of \(goQuoted(utf8: name)) is not a number")
         }
         var entry = TarEntry(kind: kind, name: name, mode: UInt32(truncatingIfNeeded: mode) & 0o7777, seconds: time)
         if kind == .file { entry.size = size }
@@ -156,11 +156,11 @@ struct TarReader {
             entry.target = override("linkpath") ?? Self.text(block[TarBlock.target])
         }
         if let text = override("size"), kind == .file {
-            guard let size = TarNumber.number(text) else { throw damaged("an extended header's size is no number") }
+            guard let size = TarNumber.number(text) else { throw damaged("an extended header's size is not a number") }
             entry.size = size
         }
         if let text = override("mtime") {
-            guard let time = TarNumber.time(text) else { throw damaged("an extended header's time is no number") }
+            guard let time = TarNumber.time(text) else { throw damaged("an extended header's time is not a number") }
             (entry.seconds, entry.nanoseconds) = time
         }
         // As old programs wrote directories.

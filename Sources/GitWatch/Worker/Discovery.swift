@@ -71,7 +71,7 @@ enum Discovery {
             guard errno == ENOENT || errno == ENOTDIR else {
                 throw ScanError(.transient, "\(dotGit(root)): \(errnoText(errno))")
             }
-            throw ScanError(.gone, "\(root) is no repository any more")
+            throw ScanError(.gone, "\(root) is not a repository any more")
         }
         var info = stat()
         if stat(git, &info) != 0, errno == ENOENT || errno == ENOTDIR {
@@ -79,7 +79,7 @@ enum Discovery {
         }
         try GitFiles.check(GitFiles.own.map { "\(git)/\($0)" })
         guard let tree = workTree(at: root) else {
-            throw ScanError(.transient, "\(git) is no whole git directory at the moment")
+            throw ScanError(.transient, "\(git) is not a whole git directory at the moment")
         }
         let branch = try branch(tree)
         try GitFiles.check(GitFiles.all(tree, branch: branch))

@@ -21,7 +21,7 @@ package struct TailnetPeer: Hashable, Sendable {
     package var addresses: [IPAddress]
     package var endpoints: [Endpoint]
 
-    /// Why a peer is not taken, as the end of a sentence.
+    /// Why a peer was rejected, as the end of a sentence.
     package struct Refusal: Error, Equatable, CustomStringConvertible {
         package var description: String
     }
@@ -49,7 +49,7 @@ package struct TailnetPeer: Hashable, Sendable {
             guard let prefix = IPPrefix(text), text.contains("/"), prefix.bits == 128,
                 TailnetAddresses.isOfTailnet(prefix.address)
             else {
-                throw Refusal(description: "\(text.prefix(64).debugDescription) is no single address of the tailnet")
+                throw Refusal(description: "\(text.prefix(64).debugDescription) is not a single address of the tailnet")
             }
             guard !own.contains(prefix.address) else { throw Refusal(description: "it claims our address \(text)") }
             if !addresses.contains(prefix.address) { addresses.append(prefix.address) }

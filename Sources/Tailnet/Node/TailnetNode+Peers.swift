@@ -51,7 +51,7 @@ extension TailnetNode {
             updatePaths(peer, now: now)
             logger.debug("a peer came", metadata: ["peer": "\(peer.key)"])
         } catch {
-            logger.warning("a peer is not taken", metadata: ["peer": "\(peer.key)", "error": "\(error)"])
+            logger.warning("peer rejected", metadata: ["peer": "\(peer.key)", "error": "\(error)"])
         }
     }
 

@@ -28,7 +28,7 @@ package struct TailnetRoutes: Sendable {
     private func node() throws -> TailnetNode {
         if let node = current.value { return node }
         throw HTTPProblem(
-            .serviceUnavailable, "This agent is no tailnet node.",
+            .serviceUnavailable, "This agent is not on a tailnet.",
             detail: absence() ?? "It becomes one with the first manifest of its control plane.")
     }
 

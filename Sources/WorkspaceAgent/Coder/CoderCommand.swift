@@ -4,7 +4,7 @@ import ArgumentParser
 struct CoderCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "coder",
-        abstract: "The commands of Coder's program that workspaces use, by workspace-agent.",
+        abstract: "The commands of Coder's program that workspaces use, provided by workspace-agent.",
         discussion: """
             Example:
               coder stat cpu

@@ -6,7 +6,7 @@ import Glibc
 /// `stat`: what of processors, memory and disk is used.
 struct StatCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "stat", abstract: "Show what of processors, memory and disk is used.",
+        commandName: "stat", abstract: "Show the usage of CPU, memory and disk.",
         discussion: """
             Without a subcommand it shows all of it: of the machine, and of the container where it runs in one.
 
@@ -64,7 +64,7 @@ extension BinaryPrefix: ExpressibleByArgument {}
 
 struct StatCPUCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "cpu", abstract: "Show how many cores are in use.",
+        commandName: "cpu", abstract: "Show CPU usage.",
         discussion: """
             In a container it counts the container's use and limit, else the machine's. Measures for 0.1 s.
 
@@ -72,7 +72,7 @@ struct StatCPUCommand: ParsableCommand {
               workspace-agent stat cpu
             """)
 
-    @Flag(help: "Show the machine's, also in a container. [WORKSPACE_AGENT_STAT_HOST]")
+    @Flag(help: "Show the machine's values even in a container. [WORKSPACE_AGENT_STAT_HOST]")
     var host = false
 
     @Option(name: .shortAndLong, help: "text or json. [WORKSPACE_AGENT_STAT_OUTPUT]")
@@ -88,7 +88,7 @@ struct StatCPUCommand: ParsableCommand {
 
 struct StatMemoryCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "mem", abstract: "Show how much memory is in use.",
+        commandName: "mem", abstract: "Show memory usage.",
         discussion: """
             In a container it counts the container's use and limit, else the machine's. What the kernel can drop at once
             does not count as used.
@@ -97,7 +97,7 @@ struct StatMemoryCommand: ParsableCommand {
               workspace-agent stat mem --prefix Mi
             """)
 
-    @Flag(help: "Show the machine's, also in a container. [WORKSPACE_AGENT_STAT_HOST]")
+    @Flag(help: "Show the machine's values even in a container. [WORKSPACE_AGENT_STAT_HOST]")
     var host = false
 
     @Option(help: "Ki, Mi, Gi or Ti, for text. [WORKSPACE_AGENT_STAT_PREFIX]")
@@ -114,13 +114,13 @@ struct StatMemoryCommand: ParsableCommand {
 
 struct StatDiskCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "disk", abstract: "Show how much of a file system is in use.",
+        commandName: "disk", abstract: "Show disk usage.",
         discussion: """
             Example:
               workspace-agent stat disk --path $HOME --prefix Gi
             """)
 
-    @Argument(help: "A path on the file system; the same as --path, and stronger.")
+    @Argument(help: "A path on the file system; overrides --path.")
     var place: String?
 
     @Option(help: "A path on the file system; default /. [WORKSPACE_AGENT_STAT_PATH]")

@@ -97,7 +97,7 @@ struct AgentConfiguration: Sendable {
     /// What was wrong but can be lived with; logged at start.
     var warnings: [String] = []
 
-    init(_ command: AgentCommand, environment: [String: String]) throws(ConfigurationError) {
+    init(_ command: DaemonOptions, environment: [String: String]) throws(ConfigurationError) {
         self.environment = environment
         func value(_ flag: String?, _ name: String) -> String? { flag ?? environment[name] }
         func present(_ flag: String?, _ name: String) -> String? {
@@ -189,7 +189,7 @@ struct AgentConfiguration: Sendable {
         let mode =
             present(command.boundary.boundaryLogProxySocketMode, "CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_MODE") ?? "0600"
         guard let bits = UInt32(mode, radix: 8), bits <= 0o777 else {
-            throw ConfigurationError("--boundary-log-proxy-socket-mode: \"\(mode)\" is no octal mode up to 0777")
+            throw ConfigurationError("--boundary-log-proxy-socket-mode: must be an octal mode up to 0777, not \"\(mode)\"")
         }
         boundarySocketMode = bits
         novncDirectory = present(command.novncDir, "WORKSPACE_AGENT_NOVNC_DIR") ?? ViewerFiles.defaultDirectory
@@ -200,7 +200,7 @@ struct AgentConfiguration: Sendable {
         case "off": page = nil
         case let text:
             guard let mode = PageSessions.Mode(rawValue: text) else {
-                throw ConfigurationError("--ui: \"\(text)\" is none of on, read-only and off")
+                throw ConfigurationError("--ui: must be on, read-only or off, not \"\(text)\"")
             }
             page = mode
         }

@@ -96,7 +96,7 @@ struct BoundaryParts {
             routine = ForwardBoundaryLogs(forwarder: forwarder, queue: queue)
             (self.path, self.queue) = (path, queue)
         } catch {
-            logger.error("boundary logs are not taken", metadata: ["error": "\(error)"])
+            logger.error("not accepting boundary logs", metadata: ["error": "\(error)"])
             health.set("boundary logs", .init("boundary logs: \(error)"))
             return nil
         }

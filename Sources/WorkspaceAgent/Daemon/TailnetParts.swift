@@ -84,7 +84,7 @@ final class TailnetParts: Service {
         } catch is CancellationError {
             return
         } catch {
-            context.logger.error("there is no tailnet node", metadata: ["error": "\(error)"])
+            context.logger.error("cannot create the tailnet node", metadata: ["error": "\(error)"])
             failure.update { $0 = "\(error)" }
         }
     }

@@ -12,7 +12,7 @@ struct DevSetup: Sendable {
     private var port: ReservedPort?
 
     /// - Throws: ``ConfigurationError`` for a flag, ``CommandFailure`` for a manifest.
-    init(_ command: AgentCommand, manifest file: String?, environment: [String: String]) throws {
+    init(_ command: DaemonOptions, manifest file: String?, environment: [String: String]) throws {
         // Within a workspace these speak of its real agent, and so would its children's.
         let environment = environment.filter { !$0.key.hasPrefix("CODER_AGENT_") }
         var configuration = try AgentConfiguration(command, environment: environment)

@@ -125,7 +125,7 @@ enum ControlPlaneChecks {
     static func clock(_ date: String?, now: Int) -> DoctorCheck {
         guard let date else { return .ok("clock", "not compared: the control plane does not say its time") }
         guard let theirs = seconds(ofHTTPDate: date) else {
-            return .ok("clock", "not compared: the control plane's Date is no date of HTTP")
+            return .ok("clock", "not compared: the control plane's Date is not an HTTP date")
         }
         let ahead = now - theirs
         let text = "this machine is \(abs(ahead)) s \(ahead < 0 ? "behind" : "ahead of") the control plane"

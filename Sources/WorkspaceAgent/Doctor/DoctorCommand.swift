@@ -6,7 +6,7 @@ import Glibc
 /// `workspace-agent doctor`: what is wrong on this machine, and how to mend it.
 struct DoctorCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "doctor", abstract: "Check what the daemon needs, and say how to mend what is wrong.",
+        commandName: "doctor", abstract: "Diagnose this machine and say how to fix what is wrong.",
         discussion: """
             Run it as the daemon's user, with the daemon's flags and variables. A warning is something that does less \
             than it could; with an error something does not work, and the exit code is 1.
@@ -20,7 +20,7 @@ struct DoctorCommand: ParsableCommand {
     var output: ProcFormat = .table
 
     @OptionGroup(title: "Daemon options")
-    var agent: AgentCommand
+    var agent: DaemonOptions
 
     func run() throws {
         SyncInterrupt.exitWith130()

@@ -21,7 +21,7 @@ enum SocketChecks {
             let answer = try LocalClient(socket: path).request("GET", "/healthz", limit: patience)
             guard let health = try? JSONDecoder().decode(Health.self, from: Data(answer.body)) else {
                 return .error(
-                    name, "what serves \(path) is not this agent: its /healthz is no health report", fix: restart)
+                    name, "what serves \(path) is not this agent: its /healthz is not a health report", fix: restart)
             }
             let detail = (["\(path): the daemon is \(health.status)"] + health.reasons).joined(separator: "; ")
             guard health.status != "ok" else { return .ok(name, detail) }

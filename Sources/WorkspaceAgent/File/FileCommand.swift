@@ -52,7 +52,7 @@ struct FileClient {
 
     func decode<T: Decodable>(_ type: T.Type, _ answer: LocalClient.Answer) throws -> T {
         guard let value = try? JSONDecoder().decode(type, from: Data(answer.body)) else {
-            throw CommandFailure(message: "the agent at \(http.socket) sent something that is no answer to this")
+            throw CommandFailure(message: "the agent at \(http.socket) sent something that does not answer the request")
         }
         return value
     }

@@ -24,13 +24,13 @@ struct FileEditCommand: ParsableCommand {
     @Option(parsing: .unconditional, help: "The text to replace. [WORKSPACE_AGENT_FILE_SEARCH]")
     var search: String?
 
-    @Option(parsing: .unconditional, help: "What takes its place; may be empty. [WORKSPACE_AGENT_FILE_REPLACE]")
+    @Option(parsing: .unconditional, help: "Replacement text; may be empty. [WORKSPACE_AGENT_FILE_REPLACE]")
     var replace: String?
 
-    @Flag(help: "Replace it everywhere. [WORKSPACE_AGENT_FILE_ALL]")
+    @Flag(help: "Replace every occurrence. [WORKSPACE_AGENT_FILE_ALL]")
     var all = false
 
-    @Option(help: "Insert --text behind this line; 0 is the top. [WORKSPACE_AGENT_FILE_INSERT_LINE]")
+    @Option(help: "Insert --text after this line; 0 is the start of the file. [WORKSPACE_AGENT_FILE_INSERT_LINE]")
     var insertLine: Int?
 
     @Option(parsing: .unconditional, help: "The lines to insert. [WORKSPACE_AGENT_FILE_TEXT]")
@@ -41,10 +41,10 @@ struct FileEditCommand: ParsableCommand {
         completion: .file(extensions: ["json"]))
     var edits: String?
 
-    @Flag(help: "Write nothing. [WORKSPACE_AGENT_FILE_DRY_RUN]")
+    @Flag(help: "Make no changes; only print the diff. [WORKSPACE_AGENT_FILE_DRY_RUN]")
     var dryRun = false
 
-    @Flag(help: "Print nothing. [WORKSPACE_AGENT_FILE_NO_DIFF]")
+    @Flag(help: "Do not print the diff. [WORKSPACE_AGENT_FILE_NO_DIFF]")
     var noDiff = false
 
     @Argument(help: "The file.", completion: .file())

@@ -3,7 +3,7 @@ import ArgumentParser
 /// `workspace-agent file glob PATTERN`.
 struct FileGlobCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "glob", abstract: "Find files by name, the newest first.",
+        commandName: "glob", abstract: "Find files by name, newest first.",
         discussion: """
             Patterns have * ** ? [] and {a,b}. One without a slash is for names at any depth; quote it, or the shell \
             takes it for its own.
@@ -14,10 +14,10 @@ struct FileGlobCommand: ParsableCommand {
 
     @OptionGroup var agent: HTTPAgentOptions
 
-    @Option(help: "At most that many; default 1000. [WORKSPACE_AGENT_FILE_GLOB_LIMIT]")
+    @Option(help: "Print at most this many; default 1000. [WORKSPACE_AGENT_FILE_GLOB_LIMIT]")
     var limit: Int?
 
-    @Flag(help: "Those that git ignores, too. [WORKSPACE_AGENT_FILE_NO_GITIGNORE]")
+    @Flag(help: "Include files that git ignores. [WORKSPACE_AGENT_FILE_NO_GITIGNORE]")
     var noGitignore = false
 
     @Flag(help: "Print the answer of the file API. [WORKSPACE_AGENT_FILE_JSON]")

@@ -3,7 +3,7 @@ import ArgumentParser
 /// `workspace-agent file grep PATTERN`.
 struct FileGrepCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "grep", abstract: "Find lines of text in files.",
+        commandName: "grep", abstract: "Search the contents of files.",
         discussion: """
             Looks at all text files below a directory but those that git ignores. Prints PATH:LINE:TEXT, and lines of \
             context as PATH-LINE-TEXT. Exits with 1 if there is no such line and with 2 if something is wrong.
@@ -14,19 +14,19 @@ struct FileGrepCommand: ParsableCommand {
 
     @OptionGroup var agent: HTTPAgentOptions
 
-    @Flag(help: "The pattern is text rather than a regular expression. [WORKSPACE_AGENT_FILE_FIXED]")
+    @Flag(help: "Treat the pattern as text, not as a regular expression. [WORKSPACE_AGENT_FILE_FIXED]")
     var fixed = false
 
-    @Flag(help: "Upper and lower case are the same. [WORKSPACE_AGENT_FILE_IGNORE_CASE]")
+    @Flag(help: "Ignore case. [WORKSPACE_AGENT_FILE_IGNORE_CASE]")
     var ignoreCase = false
 
-    @Option(help: "Only files that match, such as *.go or src/**. [WORKSPACE_AGENT_FILE_GLOB]")
+    @Option(help: "Search only files that match, such as *.go or src/**. [WORKSPACE_AGENT_FILE_GLOB]")
     var glob: String?
 
-    @Option(help: "Lines before and behind each. [WORKSPACE_AGENT_FILE_CONTEXT]")
+    @Option(help: "Print this many lines before and after each match. [WORKSPACE_AGENT_FILE_CONTEXT]")
     var context: Int?
 
-    @Option(help: "At most that many lines; default 200. [WORKSPACE_AGENT_FILE_GREP_LIMIT]")
+    @Option(help: "Print at most this many lines; default 200. [WORKSPACE_AGENT_FILE_GREP_LIMIT]")
     var limit: Int?
 
     @Flag(help: "Print the answer of the file API. [WORKSPACE_AGENT_FILE_JSON]")

@@ -13,19 +13,19 @@ struct FileReadCommand: ParsableCommand {
 
     @OptionGroup var agent: HTTPAgentOptions
 
-    @Option(help: "The first byte, from 0. [WORKSPACE_AGENT_FILE_READ_OFFSET]")
+    @Option(help: "Start at this byte, counted from 0. [WORKSPACE_AGENT_FILE_READ_OFFSET]")
     var offset: Int?
 
-    @Option(help: "At most that many bytes; 0 is all. [WORKSPACE_AGENT_FILE_READ_LIMIT]")
+    @Option(help: "Print at most this many bytes; 0 prints all. [WORKSPACE_AGENT_FILE_READ_LIMIT]")
     var limit: Int?
 
-    @Flag(help: "Numbered lines rather than bytes. [WORKSPACE_AGENT_FILE_READ_LINES]")
+    @Flag(help: "Print numbered lines instead of bytes. [WORKSPACE_AGENT_FILE_READ_LINES]")
     var lines = false
 
-    @Option(help: "The first line, from 1; with --lines. [WORKSPACE_AGENT_FILE_READ_FROM]")
+    @Option(help: "Start at this line, counted from 1; needs --lines. [WORKSPACE_AGENT_FILE_READ_FROM]")
     var from: Int?
 
-    @Option(help: "At most that many lines; with --lines. [WORKSPACE_AGENT_FILE_READ_COUNT]")
+    @Option(help: "Print at most this many lines; needs --lines. [WORKSPACE_AGENT_FILE_READ_COUNT]")
     var count: Int?
 
     @Argument(help: "The file.", completion: .file())

@@ -15,16 +15,16 @@ struct FileWriteCommand: ParsableCommand {
 
     @OptionGroup var agent: HTTPAgentOptions
 
-    @Option(help: "Its octal mode, such as 0755. [WORKSPACE_AGENT_FILE_MODE]")
+    @Option(help: "Set the file's octal mode, such as 0755. [WORKSPACE_AGENT_FILE_MODE]")
     var mode: String?
 
-    @Flag(help: "Add to the end of the file. [WORKSPACE_AGENT_FILE_APPEND]")
+    @Flag(help: "Append to the file. [WORKSPACE_AGENT_FILE_APPEND]")
     var append = false
 
-    @Option(help: "Only if this is still its entity tag; * is any. [WORKSPACE_AGENT_FILE_IF_MATCH]")
+    @Option(help: "Write only if this is still the file's entity tag; * matches any. [WORKSPACE_AGENT_FILE_IF_MATCH]")
     var ifMatch: String?
 
-    @Flag(help: "Only if there is no such file. [WORKSPACE_AGENT_FILE_NEW]")
+    @Flag(help: "Write only if the file does not exist. [WORKSPACE_AGENT_FILE_NEW]")
     var new = false
 
     @Argument(help: "The file.", completion: .file())
@@ -32,7 +32,7 @@ struct FileWriteCommand: ParsableCommand {
 
     func validate() throws {
         if let mode, Int(mode, radix: 8).map({ (0...0o7777).contains($0) }) != true {
-            throw ValidationError("--mode: \"\(mode)\" is no octal mode such as 0755")
+            throw ValidationError("--mode: \"\(mode)\" is not an octal mode such as 0755")
         }
         if new, ifMatch != nil { throw ValidationError("--new and --if-match exclude each other") }
         guard ifMatch?.isEmpty != true, ifMatch?.utf8.contains(where: { $0 < 0x20 || $0 > 0x7E }) != true else {

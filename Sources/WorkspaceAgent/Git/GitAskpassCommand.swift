@@ -37,7 +37,7 @@ struct GitAskpassCommand: AsyncParsableCommand {
             var login = try await source.login(question)
             if let page = login.page {
                 guard Self.isAddress(page) else {
-                    throw GitLoginFailure(.other, "the address at which the user is to log in is none of the web")
+                    throw GitLoginFailure(.other, "the login address is not a web address")
                 }
                 fputs("Log in to let git reach \(parsed.url):\n\n  \(page)\n\n", wa_stderr())
                 guard (environment[Self.chatAgentVariable] ?? "").isEmpty else { throw ExitCode(1) }

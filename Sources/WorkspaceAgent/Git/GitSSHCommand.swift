@@ -8,7 +8,7 @@ import Glibc
 /// `gitssh`: what GIT_SSH_COMMAND points to in the workspace.
 struct GitSSHCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "gitssh", abstract: "Run ssh with the user's key from the control plane.",
+        commandName: "gitssh", abstract: "Run ssh with the owner's key from the control plane.",
         discussion: """
             Git calls it. The user's own identities and agent come first, the control plane's key last; it is held in \
             memory only, never on disk. Without one ssh goes on with the keys of this machine. Where no ssh is \
@@ -21,7 +21,7 @@ struct GitSSHCommand: AsyncParsableCommand {
     /// How long the control plane may take; git goes on without its key then.
     static let patience = Duration.seconds(10)
 
-    @Argument(parsing: .captureForPassthrough, help: "What ssh is given.")
+    @Argument(parsing: .captureForPassthrough, help: "Arguments for ssh.")
     var arguments: [String] = []
 
     func run() async throws {

@@ -6,7 +6,7 @@ import Glibc
 
 struct GitCommands: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "git", abstract: "Look at git work trees as the agent sees them.",
+        commandName: "git", abstract: "Watch git work trees as the agent does.",
         discussion: """
             Example:
               workspace-agent git watch
@@ -17,7 +17,7 @@ struct GitCommands: ParsableCommand {
 /// `workspace-agent git watch`.
 struct GitWatchCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "watch", abstract: "Print the changes of git repositories as they come.",
+        commandName: "watch", abstract: "Print the changes of git repositories as they happen.",
         discussion: """
             Shows what has changed since the last commit, untracked files included, and again whenever that changes:
             of the repositories that a chat's tool calls touched, or of those that hold the given paths.
@@ -102,7 +102,7 @@ struct GitWatchCommand: ParsableCommand {
 
     private func show(_ text: String, _ colours: Bool) throws {
         guard let message = try? JSONDecoder().decode(Message.self, from: Data(text.utf8)) else {
-            throw CommandFailure(message: "the agent sent something that is no message of the git watcher")
+            throw CommandFailure(message: "the agent sent something that is not a message of the git watcher")
         }
         if message.type == "error" { fputs("workspace-agent: \(message.message ?? "")\n", wa_stderr()) }
         func paint(_ code: String, _ line: some StringProtocol) -> String {

@@ -3,7 +3,7 @@ import ArgumentParser
 /// `workspace-agent proc …`: processes through the agent's process API.
 struct ProcCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "proc", abstract: "Run processes in the workspace and look after them.",
+        commandName: "proc", abstract: "Run and manage processes in the workspace.",
         discussion: """
             Where a process ID is asked for, its first characters do.
 

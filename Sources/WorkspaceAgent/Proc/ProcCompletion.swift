@@ -44,7 +44,7 @@ enum ProcCompletion {
 /// `workspace-agent completion SHELL`.
 struct CompletionCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "completion", abstract: "Print what makes a shell complete this command line.",
+        commandName: "completion", abstract: "Print the completion script of a shell.",
         discussion: """
             bash: put  source <(workspace-agent completion bash)  into ~/.bashrc. zsh: write the output to a file \
             named _workspace-agent in a directory of $fpath. fish: write it to \
@@ -59,7 +59,7 @@ struct CompletionCommand: ParsableCommand {
 
     func run() throws {
         guard let shell = CompletionShell(rawValue: shell) else {
-            throw ValidationError("\"\(shell)\" is none of bash, zsh and fish")
+            throw ValidationError("the shell must be bash, zsh or fish, not \"\(shell)\"")
         }
         try StandardOutput.write(WorkspaceAgent.completionScript(for: shell) + "\n")
         if shell == .bash { try StandardOutput.write(Self.noSpaceBehindColons) }

@@ -14,10 +14,10 @@ struct ProcListCommand: ParsableCommand {
 
     @OptionGroup var agent: HTTPAgentOptions
 
-    @Flag(name: .shortAndLong, help: "Ended ones, too. [WORKSPACE_AGENT_PROC_ALL]")
+    @Flag(name: .shortAndLong, help: "Include processes that have exited. [WORKSPACE_AGENT_PROC_ALL]")
     var all = false
 
-    @Option(name: .shortAndLong, help: "At most that many, 1 to 1000. [WORKSPACE_AGENT_PROC_LIMIT]")
+    @Option(name: .shortAndLong, help: "List at most this many, 1 to 1000. [WORKSPACE_AGENT_PROC_LIMIT]")
     var limit = 1000
 
     @Option(name: .shortAndLong, help: "table or json. [WORKSPACE_AGENT_PROC_OUTPUT]")

@@ -5,7 +5,7 @@ import Glibc
 /// `workspace-agent proc output ID`.
 struct ProcOutputCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "output", abstract: "Print what a process has written.",
+        commandName: "output", abstract: "Print the output of a process.",
         discussion: """
             Its first and last 16 KiB with long lines cut, --raw all of it, --follow all of it and what comes, until \
             it ends. --output json prints the answer of the process API; it changes nothing about --raw and --follow.
@@ -16,10 +16,10 @@ struct ProcOutputCommand: ParsableCommand {
 
     @OptionGroup var agent: HTTPAgentOptions
 
-    @Flag(name: .shortAndLong, help: "All of it, and what comes. [WORKSPACE_AGENT_PROC_FOLLOW]")
+    @Flag(name: .shortAndLong, help: "Print all output and keep following it. [WORKSPACE_AGENT_PROC_FOLLOW]")
     var follow = false
 
-    @Flag(help: "All of it, byte for byte. [WORKSPACE_AGENT_PROC_RAW]")
+    @Flag(help: "Print all output, byte for byte. [WORKSPACE_AGENT_PROC_RAW]")
     var raw = false
 
     @Option(name: .shortAndLong, help: "table or json. [WORKSPACE_AGENT_PROC_OUTPUT]")

@@ -22,10 +22,10 @@ struct ProcRunCommand: ParsableCommand {
     @Flag(name: .shortAndLong, help: "Print the process ID and leave it running. [WORKSPACE_AGENT_PROC_DETACH]")
     var detach = false
 
-    @Option(help: "End it after this long, such as 90s or 1h30m; at most a week. [WORKSPACE_AGENT_PROC_TIMEOUT]")
+    @Option(help: "End the process after this long, such as 90s or 1h30m; at most a week. [WORKSPACE_AGENT_PROC_TIMEOUT]")
     var timeout: SyncDuration?
 
-    @Flag(help: "Give it a terminal, as interactive programs need. [WORKSPACE_AGENT_PROC_PTY]")
+    @Flag(help: "Run it on a terminal, as interactive programs need. [WORKSPACE_AGENT_PROC_PTY]")
     var pty = false
 
     @Argument(parsing: .postTerminator, help: "Program and arguments.", completion: .file())
@@ -63,7 +63,7 @@ struct ProcRunCommand: ParsableCommand {
 /// `workspace-agent proc attach ID`.
 struct ProcAttachCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "attach", abstract: "Connect to a running process as proc run does.",
+        commandName: "attach", abstract: "Attach to a running process, as proc run does.",
         discussion: """
             Shows the last of its output and all that follows, gives it standard input where it takes any, and ends \
             with its exit code. Ctrl-C goes to the process; ended by another signal, this command leaves the process \
@@ -75,7 +75,7 @@ struct ProcAttachCommand: ParsableCommand {
 
     @OptionGroup var agent: HTTPAgentOptions
 
-    @Flag(help: "Keep standard input from it. [WORKSPACE_AGENT_PROC_NO_STDIN]")
+    @Flag(help: "Do not forward standard input. [WORKSPACE_AGENT_PROC_NO_STDIN]")
     var noStdin = false
 
     @Argument(help: "The process ID.", completion: .custom(ProcCompletion.running))

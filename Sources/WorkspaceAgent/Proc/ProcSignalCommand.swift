@@ -4,7 +4,7 @@ import ArgumentParser
 /// `workspace-agent proc signal ID SIG`.
 struct ProcSignalCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "signal", abstract: "Send a signal to a process and all that it started.",
+        commandName: "signal", abstract: "Send a signal to a process and everything it started.",
         discussion: """
             SIG is terminate, kill, or the name of one of SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT and \
             SIGSTOP, in any case and with or without SIG, or its number.
@@ -27,7 +27,7 @@ struct ProcSignalCommand: ParsableCommand {
     func validate() throws {
         guard Self.name(sig) == nil else { return }
         let names = SignalName.accepted.joined(separator: ", ")
-        throw ValidationError("\"\(sig)\" is no signal that the agent sends; use one of \(names)")
+        throw ValidationError("\"\(sig)\" is not a signal that the agent sends; use one of \(names)")
     }
 
     func run() throws {

@@ -59,7 +59,7 @@ enum ProcWaitFor: ExpressibleByArgument {
 /// `workspace-agent proc wait ID`.
 struct ProcWaitCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "wait", abstract: "Wait for something that a process does.",
+        commandName: "wait", abstract: "Wait for a condition of a process.",
         discussion: """
             Until it ends, until a line of its output matches a regular expression, until it or what it started \
             listens on a TCP port, or until a file exists. Exits with 0 then, and with 1 when the process ends \
@@ -78,7 +78,7 @@ struct ProcWaitCommand: ParsableCommand {
         completion: .custom(ProcCompletion.waitFor))
     var what: ProcWaitFor = .exit
 
-    @Option(help: "How long, such as 30s; without it as long as it takes. [WORKSPACE_AGENT_PROC_WAIT_TIMEOUT]")
+    @Option(help: "Wait at most this long, such as 30s; default is without limit. [WORKSPACE_AGENT_PROC_WAIT_TIMEOUT]")
     var timeout: SyncDuration?
 
     @Option(name: .shortAndLong, help: "table or json. [WORKSPACE_AGENT_PROC_OUTPUT]")

@@ -50,7 +50,7 @@ struct TailnetStatusCommand: ParsableCommand {
 /// `workspace-agent tailnet ping`.
 struct TailnetPingCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "ping", abstract: "Measure the way to a peer.",
+        commandName: "ping", abstract: "Measure the path to a peer.",
         discussion: """
             Each ping goes the way that packets take at that moment: by relay first and, once a direct path is found, \
             by UDP. Exits with 1 when no ping was answered.
@@ -62,7 +62,7 @@ struct TailnetPingCommand: ParsableCommand {
     @Argument(help: "An id, an address or a key of a peer, as tailnet status shows them.")
     var peer: String
 
-    @Option(name: .shortAndLong, help: "How many pings, 1 to 1000. [WORKSPACE_AGENT_TAILNET_COUNT]")
+    @Option(name: .shortAndLong, help: "Send this many pings, 1 to 1000. [WORKSPACE_AGENT_TAILNET_COUNT]")
     var count = 4
 
     @OptionGroup var agent: HTTPAgentOptions

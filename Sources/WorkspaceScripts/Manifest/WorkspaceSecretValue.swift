@@ -30,7 +30,7 @@ extension [WorkspaceSecretValue] {
         for secret in self where !secret.envName.isEmpty {
             let bytes = secret.value.reveal()
             guard EnvironmentBuilder.isValid(name: secret.envName) else {
-                warnings.append("\(goQuoted(secret.envName)) is no name for a variable; rename the secret's")
+                warnings.append("\(goQuoted(secret.envName)) is not a name for a variable; rename the secret's")
                 continue
             }
             guard !bytes.contains(0), let text = String(validating: bytes, as: UTF8.self) else {

@@ -44,7 +44,7 @@ package struct CronSchedule: Sendable, Equatable {
         }
         if first.hasPrefix("@") {
             guard words.count == 1, let fields = Self.names[String(first)] else {
-                throw Self.error(text, "\(goQuoted(String(first))) is no schedule")
+                throw Self.error(text, "\(goQuoted(String(first))) is not a schedule")
             }
             words = fields.split(separator: " ")
         }
