@@ -212,13 +212,17 @@ let package = Package(
             ]
         ),
 
-        // The program.
+        // The program: the client of the daemon's local sockets, and what is built on it.
+        module(
+            "LocalAgent", ["AgentCore", "AgentSocket", "CPlatform", "DRPC", "WebSockets", .nioCore, .nioPosix]
+        ),
         .executableTarget(
             name: "WorkspaceAgent",
             dependencies: [
                 "AgentCore", "AgentHTTP", "AgentProc", "AgentProto", "AgentSocket", "BoundaryLog", "ControlPlane",
                 "ControlPlaneAPI", "ControlPlaneSimulator", "COpenAPI", "CPage", "CPlatform", "DERP", "Desktop",
-                "DRPC", "Files", "GitCredentials", "GitWatch", "IPAddresses", "Sodium", "Tailnet", "WorkspaceScripts",
+                "DRPC", "Files", "GitCredentials", "GitWatch", "IPAddresses", "LocalAgent", "Sodium", "Tailnet",
+                "WorkspaceScripts",
                 .argumentParser, .logging, .metrics, .nioCore, .nioPosix, .serviceLifecycle,
             ],
             swiftSettings: strict
@@ -324,7 +328,7 @@ let package = Package(
             dependencies: [
                 "AgentCore", "AgentProc", "AgentProto", "AgentSocket", "AgentTestSupport", "BoundaryLog",
                 "ControlPlane", "ControlPlaneAPI", "ControlPlaneSimulator", "DRPC", "GitCredentials", "IPAddresses",
-                "Tailnet", "WorkspaceAgent", .nioCore, .nioPosix, .protobuf,
+                "LocalAgent", "Tailnet", "WorkspaceAgent", .nioCore, .nioPosix, .protobuf,
             ],
             swiftSettings: strict
         ),

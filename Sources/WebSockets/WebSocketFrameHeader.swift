@@ -45,7 +45,7 @@ public struct WebSocketFrameHeader: Equatable, Sendable {
     }
 
     /// How long the header is that begins with these two bytes.
-    static func size(secondByte: UInt8) -> Int {
+    package static func size(secondByte: UInt8) -> Int {
         let length =
             switch secondByte & 0x7F {
             case 126: 2
@@ -57,7 +57,7 @@ public struct WebSocketFrameHeader: Equatable, Sendable {
 
     /// Reads a whole header.
     /// - Parameter role: whose side reads; it decides whether frames must be masked.
-    init(_ bytes: inout ByteBuffer, role: WebSocketRole) throws(WebSocketError) {
+    package init(_ bytes: inout ByteBuffer, role: WebSocketRole) throws(WebSocketError) {
         guard let first = bytes.readInteger(as: UInt8.self), let second = bytes.readInteger(as: UInt8.self) else {
             throw .violation("a frame's header is cut")
         }

@@ -1,4 +1,5 @@
 import ArgumentParser
+import LocalAgent
 
 /// `workspace-agent agent`: the daemon.
 struct AgentCommand: ParsableCommand {

@@ -4,6 +4,7 @@ import CPlatform
 import Desktop
 import FoundationEssentials
 import Glibc
+import LocalAgent
 
 struct DesktopCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -3,6 +3,7 @@ import ArgumentParser
 import CPlatform
 import ControlPlaneSimulator
 import Glibc
+import LocalAgent
 import NIOCore
 
 /// `workspace-agent dev`: a simulated control plane and the daemon connected to it.

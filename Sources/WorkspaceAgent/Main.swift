@@ -4,6 +4,7 @@ import CPlatform
 import GitCredentials
 import GitWatch
 import Glibc
+import LocalAgent
 
 /// The executable: picks a command and turns its outcome into an exit code (0 done, 1 failed, 2 bad
 /// usage, 130 interrupted).
@@ -81,14 +82,6 @@ struct WorkspaceAgent: ParsableCommand {
     private static func complain(_ message: String, prefix: Bool = true) {
         fputs(prefix ? "workspace-agent: \(message)\n" : "\(message)\n", wa_stderr())
     }
-}
-
-/// Ends a command with one line on stderr.
-struct CommandFailure: Error {
-    var message: String
-    var code: Int32 = 1
-    /// Whether it is the connection to the agent that failed: another try may succeed.
-    var isLost = false
 }
 
 /// What this build is.

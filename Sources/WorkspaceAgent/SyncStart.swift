@@ -2,6 +2,7 @@ import AgentCore
 import AgentSocket
 import ArgumentParser
 import DRPC
+import LocalAgent
 
 struct SyncStart: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -20,11 +21,11 @@ struct SyncStart: AsyncParsableCommand {
 
     func run() async throws {
         SyncInterrupt.exitWith130()
-        let (unit, agent, progress) = (unit, agent, Watched(Progress()))
+        let (unit, socket, progress) = (unit, agent.socket, Watched(Progress()))
         try await agent.use(
             within: timeout.value, else: "timeout waiting for dependencies of unit '\(unit)'"
         ) { client in
-            try await agent.throughRestarts(client) { try await Self.start(unit, $0, agent.path, progress) }
+            try await socket.throughRestarts(client) { try await Self.start(unit, $0, socket.path, progress) }
         }
     }
 
@@ -47,8 +48,9 @@ struct SyncStart: AsyncParsableCommand {
             return progress
         }
         if let known = earlier.wants, !Set(known).isSubset(of: wants) {
-            throw SyncFailure(
-                "the agent at \(path) was restarted and has forgotten what unit '\(unit)' waits for; declare it again "
+            throw CommandFailure(
+                message:
+                    "the agent at \(path) was restarted and has forgotten what unit '\(unit)' waits for; declare it again "
                     + "(sync want) and run this command again")
         }
         let names = SyncOutput.names(wants)

@@ -3,42 +3,20 @@ import AgentSocket
 import ArgumentParser
 import DRPC
 import Glibc
-import NIOCore
-import NIOPosix
+import LocalAgent
 
 /// Where the agent is, and how its failures are shown.
 struct AgentOptions: ParsableArguments {
     @Option(help: "The agent's socket; default /tmp/coder-agent.sock. [CODER_AGENT_SOCKET_PATH]")
     var socketPath: String?
 
-    var path: String { LocalSocket.agent(socketPath, ProcessEnvironment.current) }
-
-    /// How long an agent may take for a command that doesn't wait for anything.
-    static let callTimeout = Duration.seconds(30)
-
-    /// Measures time limits; nil is the clock of the connection's loop.
-    @TaskLocal static var clock: (any Clock<Duration>)?
+    var socket: LocalAgentSocket {
+        LocalAgentSocket(path: LocalSocket.agent(socketPath, ProcessEnvironment.current))
+    }
 
     /// Connects, runs the body and closes. A failure becomes one line on stderr and exit code 1.
     func use<T: Sendable>(_ body: @escaping @Sendable (AgentSocketClient) async throws -> T) async throws -> T {
-        let path = path
-        return try await shown(path) { try await attempt(path, body) }
-    }
-
-    /// As ``use(_:)``, and throws the failure instead of printing it.
-    func attempt<T: Sendable>(
-        within limit: Duration = callTimeout, _ body: @escaping @Sendable (AgentSocketClient) async throws -> T
-    ) async throws -> T {
-        try await attempt(path, within: limit, body)
-    }
-
-    private func attempt<T: Sendable>(
-        _ path: String, within limit: Duration = callTimeout,
-        _ body: @escaping @Sendable (AgentSocketClient) async throws -> T
-    ) async throws -> T {
-        let seconds = limit.components.seconds
-        return try await attempt(
-            path, within: limit, else: "the agent at \(path) did not answer within \(seconds) s", body)
+        try await shown { try await $0.use(body) }
     }
 
     /// As ``use(_:)`` with a time limit for all of it, or none, and the line for what exceeds it.
@@ -46,122 +24,22 @@ struct AgentOptions: ParsableArguments {
         within limit: Duration?, else failure: String,
         _ body: @escaping @Sendable (AgentSocketClient) async throws -> T
     ) async throws -> T {
-        let path = path
-        return try await shown(path) { try await attempt(path, within: limit, else: failure, body) }
+        try await shown { try await $0.use(within: limit, else: failure, body) }
     }
 
-    private func shown<T>(_ path: String, _ body: () async throws -> T) async throws -> T {
+    private func shown<T>(_ body: (LocalAgentSocket) async throws -> T) async throws -> T {
+        let socket = socket
         do {
-            return try await body()
+            return try await body(socket)
         } catch {
-            SyncOutput.failure(Self.describe(error, path))
+            SyncOutput.failure(Self.describe(error, socket.path))
             throw ExitCode(1)
         }
     }
 
-    private func attempt<T: Sendable>(
-        _ path: String, within limit: Duration?, else failure: String,
-        _ body: @escaping @Sendable (AgentSocketClient) async throws -> T
-    ) async throws -> T {
-        // One thread for the connection; the daemon's loops are not started for a command.
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-        do {
-            let clock: any Clock<Duration> = Self.clock ?? EventLoopClock(group: group)
-            let result = try await Self.limited(to: limit, else: failure, clock) {
-                try await Self.run(path, group, body)
-            }
-            try? await group.shutdownGracefully()
-            return result
-        } catch {
-            try? await group.shutdownGracefully()
-            throw error
-        }
-    }
-
-    private static func limited<T: Sendable>(
-        to limit: Duration?, else failure: String, _ clock: any Clock<Duration>,
-        _ body: @escaping @Sendable () async throws -> T
-    ) async throws -> T {
-        guard let limit else { return try await body() }
-        return try await withThrowingTaskGroup(of: T.self) { group in
-            group.addTask { try await body() }
-            group.addTask {
-                try await clock.sleep(for: limit)
-                throw SyncFailure(failure)
-            }
-            defer { group.cancelAll() }
-            guard let result = try await group.next() else { throw SyncFailure(failure) }
-            return result
-        }
-    }
-
-    private static func run<T: Sendable>(
-        _ path: String, _ group: MultiThreadedEventLoopGroup,
-        _ body: @Sendable (AgentSocketClient) async throws -> T
-    ) async throws -> T {
-        let client: AgentSocketClient
-        do {
-            client = try await AgentSocketClient.connect(path: path, group: group)
-        } catch {
-            throw SyncFailure(
-                "\(error.message(forPath: path)); check that the agent runs and that --socket-path or "
-                    + "CODER_AGENT_SOCKET_PATH names its socket")
-        }
-        return try await use(client, body)
-    }
-
-    private static func use<T: Sendable>(
-        _ client: AgentSocketClient, _ body: @Sendable (AgentSocketClient) async throws -> T
-    ) async throws -> T {
-        do {
-            let result = try await body(client)
-            await client.close()
-            return result
-        } catch {
-            await client.close()
-            throw error
-        }
-    }
-
-    /// How long an agent that was lost may take to come back.
-    static let restartPatience = Duration.seconds(30)
-    private static let reconnectPause = Duration.milliseconds(100)
-
-    /// Within the body of ``use(within:else:_:)``: does the work with its client and, whenever the agent is lost, anew
-    /// with a client of the next one.
-    func throughRestarts<T: Sendable>(
-        _ first: AgentSocketClient, _ work: @Sendable (AgentSocketClient) async throws -> T
-    ) async throws -> T {
-        let path = path
-        let clock = Self.clock ?? EventLoopClock(group: first.eventLoop)
-        var client = first
-        while true {
-            do {
-                return try await Self.use(client, work)
-            } catch let error as DRPCError where error.isLostConnection {
-                try Task.checkCancellation()
-                client = try await Self.reconnect(path, first.eventLoop, clock, error)
-            }
-        }
-    }
-
-    private static func reconnect<C: Clock<Duration>>(
-        _ path: String, _ group: any EventLoopGroup, _ clock: C, _ loss: DRPCError
-    ) async throws -> AgentSocketClient {
-        let deadline = clock.now.advanced(by: restartPatience)
-        var reason: any Error = loss
-        while clock.now < deadline {
-            try await clock.sleep(for: reconnectPause)
-            do { return try await AgentSocketClient.connect(path: path, group: group) } catch { reason = error }
-        }
-        throw SyncFailure(
-            "lost the agent at \(path) and found no other within \(restartPatience.components.seconds) s: "
-                + "\(reason.message(forPath: path)); start it and run this command again")
-    }
-
     private static func describe(_ error: any Error, _ path: String) -> String {
         switch error {
-        case let error as SyncFailure: error.text
+        case let failure as CommandFailure: failure.message
         case let error as DRPCError:
             switch error.code {
             case .remote where error.isUnknownRPC:
@@ -172,23 +50,6 @@ struct AgentOptions: ParsableArguments {
         default: "\(error)"
         }
     }
-}
-
-extension DRPCError {
-    /// The agent has ended, or has closed the connection.
-    fileprivate var isLostConnection: Bool { [.closed, .endOfStream, .cancelled].contains(code) }
-}
-
-extension Error {
-    fileprivate func message(forPath path: String) -> String {
-        (self as? DRPCError)?.message ?? "cannot connect to \(path): \(self)"
-    }
-}
-
-/// A failure that has its line already.
-struct SyncFailure: Error {
-    let text: String
-    init(_ text: String) { self.text = text }
 }
 
 /// How a command prints.

@@ -3,6 +3,7 @@ import ArgumentParser
 import CPlatform
 import FoundationEssentials
 import Glibc
+import LocalAgent
 
 /// `workspace-agent ui`.
 struct UICommand: ParsableCommand {
@@ -36,9 +37,7 @@ struct UICommand: ParsableCommand {
             throw CommandFailure(
                 message: "the agent at \(client.socket) serves no page; start it without --ui off")
         }
-        guard let url = try? JSONDecoder().decode(Answer.self, from: Data(answer.body)).url else {
-            throw CommandFailure(message: "the agent at \(client.socket) sent no address")
-        }
+        let url = try client.decode(Answer.self, answer).url
         print(url)
         fflush(wa_stdout())
         if !noOpen { Browser.open(url) }

@@ -1,4 +1,5 @@
 import Foundation
+import LocalAgent
 import Testing
 
 @testable import WorkspaceAgent

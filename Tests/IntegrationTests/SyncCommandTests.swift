@@ -1,6 +1,8 @@
+import AgentCore
 import AgentTestSupport
 import ArgumentParser
 import Glibc
+import LocalAgent
 import NIOCore
 import NIOPosix
 import Testing
@@ -27,7 +29,7 @@ import Testing
         try await withMuteAgent { path in
             let clock = ManualClock()
             let run = Task {
-                try await AgentOptions.$clock.withValue(clock) {
+                try await LocalAgentSocket.$clock.withValue(AgentClock(clock)) {
                     let parsed = try WorkspaceAgent.parseAsRoot(["exp", "sync"] + arguments + ["--socket-path", path])
                     var command = try #require(parsed as? any AsyncParsableCommand)
                     try await command.run()
@@ -48,16 +50,14 @@ import Testing
         try await withMuteAgent { path in
             let clock = ManualClock()
             let run = Task {
-                try await AgentOptions.$clock.withValue(clock) {
-                    var options = AgentOptions()
-                    options.socketPath = path
-                    try await options.attempt { try await $0.ping() }
+                try await LocalAgentSocket.$clock.withValue(AgentClock(clock)) {
+                    try await LocalAgentSocket(path: path).use { try await $0.ping() }
                 }
             }
             await clock.sleepers(1)
-            clock.advance(by: AgentOptions.callTimeout)
-            let error = await #expect(throws: SyncFailure.self) { try await run.value }
-            #expect(error?.text == "the agent at \(path) did not answer within 30 s")
+            clock.advance(by: LocalAgentSocket.callTimeout)
+            let error = await #expect(throws: CommandFailure.self) { try await run.value }
+            #expect(error?.message == "the agent at \(path) did not answer within 30 s")
         }
     }
 
@@ -65,11 +65,9 @@ import Testing
         try await withMuteAgent { path in
             let clock = ManualClock()
             let run = Task {
-                try await AgentOptions.$clock.withValue(clock) {
-                    var options = AgentOptions()
-                    options.socketPath = path
-                    let agent = options
-                    try await options.attempt(within: .seconds(3_600)) { client in
+                try await LocalAgentSocket.$clock.withValue(AgentClock(clock)) {
+                    let agent = LocalAgentSocket(path: path)
+                    try await agent.use(within: .seconds(3_600)) { client in
                         try await agent.throughRestarts(client) { client in
                             unlink(path)
                             await client.close()
@@ -84,8 +82,8 @@ import Testing
             }
             await clock.sleepers(2)
             clock.advance(by: .milliseconds(100))
-            let error = await #expect(throws: SyncFailure.self) { try await run.value }
-            #expect(error?.text.hasPrefix("lost the agent at \(path) and found no other within 30 s: ") == true)
+            let error = await #expect(throws: CommandFailure.self) { try await run.value }
+            #expect(error?.message.hasPrefix("lost the agent at \(path) and found no other within 30 s: ") == true)
         }
     }
 

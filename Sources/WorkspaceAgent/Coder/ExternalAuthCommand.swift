@@ -2,6 +2,7 @@ import AgentCore
 import ArgumentParser
 import ControlPlane
 import Glibc
+import LocalAgent
 
 /// `external-auth`: tokens of the services that the workspace's owner has logged in to.
 struct ExternalAuthCommand: AsyncParsableCommand {

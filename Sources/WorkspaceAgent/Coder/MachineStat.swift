@@ -2,6 +2,7 @@ import AgentCore
 import ArgumentParser
 import ControlPlane
 import Glibc
+import LocalAgent
 
 /// Takes the figures of `stat`.
 struct MachineStat {

@@ -2,6 +2,7 @@ import AgentCore
 import ArgumentParser
 import ControlPlane
 import Glibc
+import LocalAgent
 
 /// `stat`: what of processors, memory and disk is used.
 struct StatCommand: ParsableCommand {
@@ -31,7 +32,7 @@ struct StatAllCommand: ParsableCommand {
 
     func run() throws {
         let stat = MachineStat()
-        let home = AgentConfiguration.home(ProcessEnvironment.current)
+        let home = AgentPaths.home(ProcessEnvironment.current)
         let (host, container) = try stat.processors(host: true, container: true)
         let isContained = stat.isContained
         let figures: [(name: String, figure: StatFigure?, prefix: BinaryPrefix?)] = [

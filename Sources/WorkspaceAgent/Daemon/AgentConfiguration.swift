@@ -5,13 +5,9 @@ import AgentSocket
 import BoundaryLog
 import Desktop
 import Glibc
+import LocalAgent
 import Logging
 import NIOCore
-
-/// The daemon's own environment at start.
-enum ProcessEnvironment {
-    static let current = EnvironmentBuilder.current()
-}
 
 /// A flag or variable that does not make sense.
 struct ConfigurationError: Error, Equatable {
@@ -109,7 +105,7 @@ struct AgentConfiguration: Sendable {
                 ? (environment[name] ?? "").split(separator: ",").map(String.init) : flags.filter { !$0.isEmpty }
         }
 
-        let defaultSocket = Self.defaultSocket(environment)
+        let defaultSocket = AgentPaths.httpSocket(environment)
         let socket = value(command.httpSocket, "WORKSPACE_AGENT_HTTP_SOCKET") ?? defaultSocket
         httpSocket = socket.isEmpty ? nil : socket
         httpSocketIsDefault = socket == defaultSocket
@@ -146,8 +142,8 @@ struct AgentConfiguration: Sendable {
         agentSocket = StockOptions.goBool(served) == false ? nil : socketPath
 
         stateDirectory =
-            present(command.stateDir, "WORKSPACE_AGENT_STATE_DIR") ?? Self.defaultStateDirectory(environment)
-        directory = present(command.directory, "WORKSPACE_AGENT_DIRECTORY") ?? Self.home(environment)
+            present(command.stateDir, "WORKSPACE_AGENT_STATE_DIR") ?? AgentPaths.stateDirectory(environment)
+        directory = present(command.directory, "WORKSPACE_AGENT_DIRECTORY") ?? AgentPaths.home(environment)
         for (flag, path) in [("--state-dir", stateDirectory), ("--directory", directory)] where !path.hasPrefix("/") {
             throw ConfigurationError("\(flag): \"\(path)\" must be an absolute path")
         }
@@ -224,7 +220,7 @@ struct AgentConfiguration: Sendable {
         }
         func absolute(_ path: String?) -> String? { path.map { (try? WorkingDirectory.absolute($0)) ?? $0 } }
         set("CODER_AGENT_SOCKET_PATH", absolute(agentSocket), unless: AgentSocketServer.Configuration.defaultPath)
-        set("WORKSPACE_AGENT_HTTP_SOCKET", httpSocket, unless: Self.defaultSocket(environment))
+        set("WORKSPACE_AGENT_HTTP_SOCKET", httpSocket, unless: AgentPaths.httpSocket(environment))
         if let link {
             set("CODER_AGENT_AUTH", link.auth, unless: "token")
             set("CODER_AGENT_HEADER", HeaderList.text(link.headers), unless: "")
@@ -249,30 +245,5 @@ struct AgentConfiguration: Sendable {
         number("CODER_PROC_NICE_SCORE", -20...19) { priority.niceIncrement = $0 }
         number("CODER_PROC_OOM_SCORE", -1000...1000) { priority.oomScoreAdjustment = $0 }
         self.priority = priority
-    }
-
-    static func home(_ environment: [String: String]) -> String {
-        if let home = environment["HOME"], home.hasPrefix("/") { return home }
-        return UserAccount.find()?.home ?? "/"
-    }
-
-    static func defaultSocket(_ environment: [String: String]) -> String {
-        "\(runtimeDirectory(environment))/http.sock"
-    }
-
-    private static func runtimeDirectory(_ environment: [String: String]) -> String {
-        if let directory = environment["XDG_RUNTIME_DIR"], directory.hasPrefix("/") {
-            return "\(directory)/workspace-agent"
-        }
-        return "/tmp/workspace-agent-\(geteuid())"
-    }
-
-    static func defaultStateDirectory(_ environment: [String: String]) -> String {
-        if let directory = environment["XDG_STATE_HOME"], directory.hasPrefix("/") {
-            return "\(directory)/workspace-agent"
-        }
-        let home = home(environment)
-        if home != "/", access(home, W_OK) == 0 { return "\(home)/.local/state/workspace-agent" }
-        return "/tmp/workspace-agent-\(geteuid())"
     }
 }

@@ -5,6 +5,7 @@ import ControlPlane
 import ControlPlaneAPI
 import DERP
 import GitCredentials
+import LocalAgent
 import Synchronization
 import WorkspaceScripts
 

@@ -1,6 +1,7 @@
 import AgentCore
 import CPlatform
 import Glibc
+import LocalAgent
 import NIOCore
 import NIOPosix
 import ServiceLifecycle

@@ -7,6 +7,7 @@ import CPlatform
 import ControlPlane
 import GitWatch
 import Glibc
+import LocalAgent
 import NIOCore
 import WorkspaceScripts
 
@@ -54,7 +55,7 @@ struct ProcessParts {
         let manager = ProcessManager(
             configuration: .init(
                 directory: { manifest.snapshot?.directory ?? configuration.directory },
-                home: AgentConfiguration.home(configuration.environment), environment: environment, paths: paths,
+                home: AgentPaths.home(configuration.environment), environment: environment, paths: paths,
                 clock: context.clock, memoryEvents: OOMEvents.defaultPath()),
             launcher: launcher, reactor: reactor, pool: context.pool, executor: context.executor, spools: spools,
             metrics: context.metrics, logger: context.logger)

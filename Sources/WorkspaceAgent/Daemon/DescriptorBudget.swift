@@ -2,6 +2,7 @@ import AgentHTTP
 import AgentSocket
 import BoundaryLog
 import Glibc
+import LocalAgent
 import NIOCore
 
 /// How many connections the limit of open files (`ulimit -n`) allows: clients of one kind leave enough for those of the

@@ -1,5 +1,6 @@
 import AgentCore
 import Files
+import LocalAgent
 
 extension DaemonContext {
     /// What the file service works with.
@@ -17,7 +18,7 @@ extension DaemonContext {
         let temporaries = try? await pool.run { TemporaryFiles(directory: directory, logger: logger) }
         return FilesContext(
             work: work, temporaries: temporaries ?? TemporaryFiles(directory: nil, logger: logger), paths: paths,
-            fileMask: inherited.fileMask, home: AgentConfiguration.home(configuration.environment),
+            fileMask: inherited.fileMask, home: AgentPaths.home(configuration.environment),
             environment: configuration.environment, watchBudget: watches)
     }
 }

@@ -2,6 +2,7 @@ import AgentCore
 import AgentHTTP
 import CPlatform
 import Glibc
+import LocalAgent
 import Logging
 
 /// The HTTP API's listeners, opened as configured.

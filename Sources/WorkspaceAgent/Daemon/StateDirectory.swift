@@ -1,5 +1,6 @@
 import AgentCore
 import Glibc
+import LocalAgent
 
 /// The state directory, held by one daemon at a time: each clears what an earlier one left in it.
 struct StateDirectory {

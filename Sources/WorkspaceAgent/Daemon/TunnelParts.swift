@@ -2,6 +2,7 @@ import AgentCore
 import AgentHTTP
 import CPlatform
 import Glibc
+import LocalAgent
 import NIOCore
 import ServiceLifecycle
 import Sodium

@@ -6,6 +6,7 @@ import ControlPlaneSimulator
 import DERP
 import FoundationEssentials
 import IPAddresses
+import LocalAgent
 import Logging
 import NIOCore
 import Sodium

@@ -2,6 +2,7 @@ import AgentCore
 import ControlPlaneSimulator
 import FoundationEssentials
 import Glibc
+import LocalAgent
 import NIOCore
 import NIOPosix
 

@@ -1,6 +1,7 @@
 import AgentCore
 import ControlPlaneSimulator
 import Glibc
+import LocalAgent
 import NIOCore
 
 /// Where everything of a `dev` run is, and what it runs.
@@ -16,7 +17,7 @@ struct DevSetup: Sendable {
         // Within a workspace these speak of its real agent, and so would its children's.
         let environment = environment.filter { !$0.key.hasPrefix("CODER_AGENT_") }
         var configuration = try AgentConfiguration(command, environment: environment)
-        if (command.stateDir ?? "").isEmpty { configuration.stateDirectory = Self.stateDirectory(environment) }
+        if (command.stateDir ?? "").isEmpty { configuration.stateDirectory = AgentPaths.devStateDirectory(environment) }
         let directory = configuration.stateDirectory
         if command.httpSocket == nil, environment["WORKSPACE_AGENT_HTTP_SOCKET"] == nil {
             configuration.httpSocket = "\(directory)/http.sock"
@@ -48,12 +49,6 @@ struct DevSetup: Sendable {
         }
         tokenFile = "\(directory)/control-plane.token"
         self.configuration = configuration
-    }
-
-    /// Where `dev` keeps everything unless a flag names another place.
-    static func stateDirectory(_ environment: [String: String]) -> String {
-        if let named = environment["WORKSPACE_AGENT_STATE_DIR"], !named.isEmpty { return named }
-        return "\(AgentConfiguration.defaultStateDirectory(environment))/dev"
     }
 
     /// What the demonstration's app is asked for: the daemon's own API. A 401 is a sign of health, too.

@@ -1,6 +1,7 @@
 import AgentCore
 import ControlPlane
 import Glibc
+import LocalAgent
 import Synchronization
 
 /// The way to the control plane: one request tells of address, TLS, token and clock.
@@ -68,10 +69,9 @@ enum ControlPlaneChecks {
                 ),
             ]
         } catch {
-            let text = (error as? CommandFailure)?.message ?? "\(error)"
             return [
                 .error(
-                    url, text,
+                    url, "\(error)",
                     fix: "check --agent-url (CODER_AGENT_URL), the name's DNS, proxies and firewalls on the way")
             ]
         }

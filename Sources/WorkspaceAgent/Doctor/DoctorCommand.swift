@@ -2,6 +2,7 @@ import AgentCore
 import ArgumentParser
 import FoundationEssentials
 import Glibc
+import LocalAgent
 
 /// `workspace-agent doctor`: what is wrong on this machine, and how to mend it.
 struct DoctorCommand: ParsableCommand {

@@ -1,6 +1,7 @@
 import AgentCore
 import FoundationEssentials
 import Glibc
+import LocalAgent
 
 /// The checks are made by a process of their own. One that has looked into a dead file system cannot end, not even when
 /// it is killed, and a process that waits for it would hang, too; so it is left behind.

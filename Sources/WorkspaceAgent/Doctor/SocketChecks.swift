@@ -1,6 +1,7 @@
 import AgentCore
 import FoundationEssentials
 import Glibc
+import LocalAgent
 
 /// The daemon's sockets: whether there is one, whose it is, and whether a daemon answers.
 enum SocketChecks {
@@ -27,7 +28,7 @@ enum SocketChecks {
             guard health.status != "ok" else { return .ok(name, detail) }
             return .warning(name, detail, fix: "see docs/operations.md for each reason, and the daemon's log")
         } catch {
-            return .error(name, "\((error as? CommandFailure)?.message ?? "\(error)")", fix: restart)
+            return .error(name, "\(error)", fix: restart)
         }
     }
 
@@ -38,12 +39,12 @@ enum SocketChecks {
             return problem
         }
         do {
-            let options = try AgentOptions.parse(["--socket-path", path])
-            try MainThreadExecutor.run { try await options.attempt(within: patience) { try await $0.ping() } }
+            let socket = LocalAgentSocket(path: path)
+            try MainThreadExecutor.run { try await socket.use(within: patience) { try await $0.ping() } }
             return .ok(name, "\(path): the daemon answers")
         } catch {
             return .error(
-                name, "\(path): \((error as? SyncFailure)?.text ?? "\(error)")",
+                name, "\(path): \(error)",
                 fix: "end what serves \(path), and start the daemon again")
         }
     }

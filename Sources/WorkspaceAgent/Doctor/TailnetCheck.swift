@@ -1,4 +1,5 @@
 import FoundationEssentials
+import LocalAgent
 import Sodium
 import Tailnet
 

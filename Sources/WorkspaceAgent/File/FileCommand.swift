@@ -1,6 +1,7 @@
 import ArgumentParser
 import Files
 import FoundationEssentials
+import LocalAgent
 
 /// `workspace-agent file …`: files through the agent's file API.
 struct FileCommand: ParsableCommand {
@@ -51,10 +52,7 @@ struct FileClient {
     }
 
     func decode<T: Decodable>(_ type: T.Type, _ answer: LocalClient.Answer) throws -> T {
-        guard let value = try? JSONDecoder().decode(type, from: Data(answer.body)) else {
-            throw CommandFailure(message: "the agent at \(http.socket) sent something that does not answer the request")
-        }
-        return value
+        try http.decode(type, answer)
     }
 
     static func target(_ name: String, _ query: [(String, String)]) -> String {

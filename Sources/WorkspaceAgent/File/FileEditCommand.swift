@@ -3,6 +3,7 @@ import ArgumentParser
 import CPlatform
 import FoundationEssentials
 import Glibc
+import LocalAgent
 
 /// `workspace-agent file edit PATH`.
 struct FileEditCommand: ParsableCommand {

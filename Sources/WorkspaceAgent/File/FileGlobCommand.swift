@@ -1,4 +1,5 @@
 import ArgumentParser
+import LocalAgent
 
 /// `workspace-agent file glob PATTERN`.
 struct FileGlobCommand: ParsableCommand {

@@ -1,4 +1,5 @@
 import ArgumentParser
+import LocalAgent
 
 /// `workspace-agent file grep PATTERN`.
 struct FileGrepCommand: ParsableCommand {

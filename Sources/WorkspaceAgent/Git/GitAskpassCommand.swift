@@ -4,6 +4,7 @@ import ArgumentParser
 import CPlatform
 import GitCredentials
 import Glibc
+import LocalAgent
 
 /// `gitaskpass`: what GIT_ASKPASS points to in the workspace. Git gives it the prompt alone, so the
 /// program also takes a prompt in the place of a command.

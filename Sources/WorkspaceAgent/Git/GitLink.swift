@@ -1,6 +1,7 @@
 import AgentCore
 import AgentProc
 import ControlPlane
+import LocalAgent
 import Logging
 import NIOPosix
 
@@ -89,9 +90,4 @@ enum GitLink {
         }
         return try result.get()
     }
-}
-
-extension CommandFailure: CustomStringConvertible {
-    /// As part of another message.
-    var description: String { message }
 }

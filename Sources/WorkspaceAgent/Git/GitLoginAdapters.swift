@@ -4,6 +4,7 @@ import AgentSocket
 import ControlPlane
 import DRPC
 import GitCredentials
+import LocalAgent
 import NIOPosix
 
 /// Logins from the control plane's REST.

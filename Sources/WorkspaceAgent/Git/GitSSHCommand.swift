@@ -4,6 +4,7 @@ import CPlatform
 import ControlPlane
 import GitCredentials
 import Glibc
+import LocalAgent
 
 /// `gitssh`: what GIT_SSH_COMMAND points to in the workspace.
 struct GitSSHCommand: AsyncParsableCommand {

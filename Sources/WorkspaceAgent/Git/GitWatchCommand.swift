@@ -3,6 +3,7 @@ import ArgumentParser
 import CPlatform
 import FoundationEssentials
 import Glibc
+import LocalAgent
 
 struct GitCommands: ParsableCommand {
     static let configuration = CommandConfiguration(

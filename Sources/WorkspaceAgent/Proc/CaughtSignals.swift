@@ -1,5 +1,6 @@
 import CPlatform
 import Glibc
+import LocalAgent
 
 /// Signals that come as input to poll() instead of interrupting.
 final class CaughtSignals {

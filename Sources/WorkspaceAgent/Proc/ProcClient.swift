@@ -1,6 +1,7 @@
 import AgentProc
 import FoundationEssentials
 import Glibc
+import LocalAgent
 
 /// What the process API says of a process; which fields there are depends on the route.
 struct ProcessState: Decodable {
@@ -103,10 +104,7 @@ struct ProcClient {
     }
 
     func decode<T: Decodable>(_ type: T.Type, _ answer: LocalClient.Answer) throws -> T {
-        guard let value = try? JSONDecoder().decode(type, from: Data(answer.body)) else {
-            throw CommandFailure(message: "the agent at \(http.socket) sent something that does not answer the request")
-        }
-        return value
+        try http.decode(type, answer)
     }
 }
 

@@ -1,5 +1,6 @@
 import AgentProc
 import ArgumentParser
+import LocalAgent
 
 /// What shells offer for the arguments of `proc`. Without an agent they offer nothing.
 enum ProcCompletion {

@@ -1,6 +1,7 @@
 import ArgumentParser
 import FoundationEssentials
 import Glibc
+import LocalAgent
 
 /// `workspace-agent proc output ID`.
 struct ProcOutputCommand: ParsableCommand {

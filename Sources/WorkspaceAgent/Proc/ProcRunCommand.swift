@@ -1,6 +1,7 @@
 import AgentProc
 import ArgumentParser
 import Glibc
+import LocalAgent
 
 /// `workspace-agent proc run -- CMD…`.
 struct ProcRunCommand: ParsableCommand {

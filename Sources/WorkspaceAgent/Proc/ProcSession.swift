@@ -3,6 +3,7 @@ import ArgumentParser
 import CPlatform
 import FoundationEssentials
 import Glibc
+import LocalAgent
 
 /// A process whose output comes to standard output and whose input is standard input, over as many connections as it
 /// takes. One thread serves signals, connection, input and output together.

@@ -1,6 +1,7 @@
 import ArgumentParser
 import FoundationEssentials
 import Glibc
+import LocalAgent
 
 /// What `proc wait --for` names.
 enum ProcWaitFor: ExpressibleByArgument {
@@ -32,7 +33,8 @@ enum ProcWaitFor: ExpressibleByArgument {
         case .exit: return "for=exit"
         case .output(let pattern): return "for=output&pattern=\(LocalClient.escaped(pattern))"
         case .port(let port): return "for=port&port=\(port)"
-        case .file(let path): return "for=file&path=\(LocalClient.escaped(Self.absolute(path)))"
+        case .file(let path):
+            return "for=file&path=\(LocalClient.escaped((try? WorkingDirectory.absolute(path)) ?? path))"
         }
     }
 
@@ -47,13 +49,6 @@ enum ProcWaitFor: ExpressibleByArgument {
     }
 
     var defaultValueDescription: String { "exit" }
-
-    private static func absolute(_ path: String) -> String {
-        if path.hasPrefix("/") { return path }
-        guard let here = getcwd(nil, 0) else { return path }
-        defer { free(here) }
-        return "\(String(cString: here))/\(path)"
-    }
 }
 
 /// `workspace-agent proc wait ID`.

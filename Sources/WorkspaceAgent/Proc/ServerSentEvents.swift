@@ -1,3 +1,5 @@
+import LocalAgent
+
 /// Server-sent events of an answer.
 struct ServerSentEvents {
     struct Event {

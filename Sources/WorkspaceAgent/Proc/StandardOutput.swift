@@ -1,6 +1,7 @@
 import AgentCore
 import ArgumentParser
 import Glibc
+import LocalAgent
 
 /// Standard output for bytes.
 struct StandardOutput {

@@ -1,6 +1,6 @@
 import ArgumentParser
-import FoundationEssentials
 import Glibc
+import LocalAgent
 import Tailnet
 
 /// `workspace-agent tailnet`: the node of a running daemon.
@@ -33,10 +33,9 @@ struct TailnetStatusCommand: ParsableCommand {
 
     func run() throws {
         SyncInterrupt.exitWith130()
-        let answer = try agent.client.request("GET", "/api/v0/tailnet")
-        guard let report = try? JSONDecoder().decode(TailnetReport.self, from: Data(answer.body)) else {
-            throw CommandFailure(message: "the agent's answer cannot be read; is it of another version?")
-        }
+        let client = agent.client
+        let answer = try client.request("GET", "/api/v0/tailnet")
+        let report = try client.decode(TailnetReport.self, answer)
         if output == .json {
             try StandardOutput.write(String(decoding: answer.body, as: UTF8.self) + "\n")
         } else {
@@ -82,11 +81,9 @@ struct TailnetPingCommand: ParsableCommand {
         SyncInterrupt.exitWith130()
         var isAnswered = false
         for number in 1...count {
-            let answer = try agent.client.request(
-                "POST", "/api/v0/tailnet/ping?peer=\(LocalClient.escaped(peer))")
-            guard let pong = try? JSONDecoder().decode(Pong.self, from: Data(answer.body)) else {
-                throw CommandFailure(message: "the agent's answer cannot be read; is it of another version?")
-            }
+            let client = agent.client
+            let pong = try client.decode(
+                Pong.self, client.request("POST", "/api/v0/tailnet/ping?peer=\(LocalClient.escaped(peer))"))
             let way = pong.endpoint.map { "directly via \($0)" } ?? "by the relay of region \(pong.region_id ?? 0)"
             if let latency = pong.latency_ms {
                 isAnswered = true

@@ -7,7 +7,7 @@ import Synchronization
 ///
 /// The runtime's own pool wakes up once a second for as long as the process lives, even when all of
 /// its threads idle; a script that waits for an hour should cost nothing.
-final class MainThreadExecutor: TaskExecutor {
+package final class MainThreadExecutor: TaskExecutor {
     private struct State {
         var jobs: [UnownedJob] = []
         var outcome: Result<Void, any Error>?
@@ -21,7 +21,7 @@ final class MainThreadExecutor: TaskExecutor {
 
     /// Runs the body with this as its executor, on the calling thread, and returns or throws what
     /// it does.
-    static func run(_ body: @escaping @Sendable () async throws -> Void) throws {
+    package static func run(_ body: @escaping @Sendable () async throws -> Void) throws {
         let executor = MainThreadExecutor()
         guard executor.wake >= 0 else {
             throw CommandFailure(message: "cannot create an eventfd: \(errnoText(-executor.wake))")
@@ -40,7 +40,7 @@ final class MainThreadExecutor: TaskExecutor {
         try executor.drain()
     }
 
-    func enqueue(_ job: consuming ExecutorJob) {
+    package func enqueue(_ job: consuming ExecutorJob) {
         let job = UnownedJob(job)
         state.withLock { $0.jobs.append(job) }
         wa_eventfd_signal(wake)

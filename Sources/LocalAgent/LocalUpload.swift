@@ -4,7 +4,7 @@ import Glibc
 extension LocalClient {
     /// Sends a request whose body is what a descriptor has, piece by piece.
     /// - Throws: ``CommandFailure`` when it can't be read, or the agent is lost. The agent sees a body that was cut.
-    func upload(_ path: String, headers: [String: String], from descriptor: CInt) throws -> Answer {
+    package func upload(_ path: String, headers: [String: String], from descriptor: CInt) throws -> Answer {
         let connection = try LocalConnection(socket)
         var head = "POST \(path) HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"
         for (name, value) in headers { head += "\(name): \(value)\r\n" }

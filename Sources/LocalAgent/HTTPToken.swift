@@ -2,19 +2,19 @@ import AgentCore
 import Glibc
 
 /// The bearer token of the TCP listeners.
-struct HTTPToken {
-    var token: Secret<String>
+package struct HTTPToken {
+    package var token: Secret<String>
     /// Where it can be read.
-    var path: String
+    package var path: String
     /// We made it, so we take it away at the end.
-    var isOurs: Bool
+    package var isOurs: Bool
 
     /// Bytes of a file that is read.
     private static let fileBytes = 8 << 10
 
     /// Reads the token of a file that was named to us.
     /// - Returns: the token, and whether other users may read or change the file.
-    static func read(_ path: String) throws -> (token: HTTPToken, isOpenToOthers: Bool) {
+    package static func read(_ path: String) throws -> (token: HTTPToken, isOpenToOthers: Bool) {
         let file: (bytes: [UInt8], isOpenToOthers: Bool)
         do {
             file = try OwnFile.readNamed(path, limit: fileBytes)
@@ -30,7 +30,7 @@ struct HTTPToken {
     }
 
     /// Makes a token of 32 random bytes in base64url and leaves it in a file for this user alone.
-    static func make(_ path: String) throws -> HTTPToken {
+    package static func make(_ path: String) throws -> HTTPToken {
         let text = randomToken()
         try createDirectories(parentDirectory(of: path), mode: 0o700)
         try OwnFile.replace(path, with: Array((text + "\n").utf8))
@@ -38,7 +38,7 @@ struct HTTPToken {
     }
 
     /// Removes the file, unless it holds another token by now.
-    func remove() {
+    package func remove() {
         guard isOurs, let bytes = try? OwnFile.read(path, limit: Self.fileBytes) else { return }
         if bytes == Array((token.reveal() + "\n").utf8) { unlink(path) }
     }

@@ -94,10 +94,10 @@ final class LocalConnection {
 }
 
 /// The answer to a request: its head, and its body as it comes.
-final class LocalResponse {
-    let status: Int
+package final class LocalResponse {
+    package let status: Int
     /// Names in lower case.
-    let headers: [String: String]
+    package let headers: [String: String]
     private let connection: LocalConnection
     private enum Body {
         case counted(Int)
@@ -135,7 +135,7 @@ final class LocalResponse {
 
     /// The next bytes of the body; nil at its end.
     /// - Throws: ``CommandFailure`` when it was cut off.
-    func next() throws -> [UInt8]? {
+    package func next() throws -> [UInt8]? {
         switch body {
         case .ended: return nil
         case .toTheEnd:
@@ -161,7 +161,7 @@ final class LocalResponse {
     }
 
     /// The rest of the body, at most 256 MiB.
-    func rest() throws -> [UInt8] {
+    package func rest() throws -> [UInt8] {
         var bytes: [UInt8] = []
         while bytes.count < 256 << 20, let more = try next() { bytes += more }
         return bytes

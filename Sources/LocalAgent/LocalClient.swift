@@ -3,14 +3,20 @@ import FoundationEssentials
 import Glibc
 
 /// A blocking client of the agent's HTTP API over its unix socket, one connection a request.
-struct LocalClient {
-    let socket: String
+package struct LocalClient {
+    package let socket: String
 
-    struct Answer {
-        var status: Int
-        var body: [UInt8]
+    package init(socket: String) { self.socket = socket }
+
+    package struct Answer {
+        package var status: Int
+        package var body: [UInt8]
         /// Names in lower case.
-        var headers: [String: String] = [:]
+        package var headers: [String: String]
+
+        package init(status: Int, body: [UInt8], headers: [String: String] = [:]) {
+            (self.status, self.body, self.headers) = (status, body, headers)
+        }
     }
 
     /// - Parameters:
@@ -19,7 +25,7 @@ struct LocalClient {
     ///   - allowing: statuses beside 200 that are no failure.
     ///   - limit: of each wait for the agent; nil waits as long as it takes.
     /// - Throws: ``CommandFailure`` with one line that says what is wrong.
-    func request(
+    package func request(
         _ method: String, _ path: String, _ json: String? = nil, headers: [String: String] = [:],
         allowing: Set<Int> = [], limit: Duration? = nil
     ) throws -> Answer {
@@ -30,7 +36,7 @@ struct LocalClient {
     }
 
     /// Sends a request; the body of its answer is still to be read.
-    func open(
+    package func open(
         _ method: String, _ path: String, _ json: String? = nil, headers: [String: String] = [:],
         limit: Duration? = nil
     ) throws -> LocalResponse {
@@ -43,12 +49,12 @@ struct LocalClient {
     }
 
     /// The failure that the agent refused a request.
-    func refusal(_ answer: Answer) -> CommandFailure {
+    package func refusal(_ answer: Answer) -> CommandFailure {
         CommandFailure(message: "the agent at \(socket) refused: \(problem(answer))")
     }
 
     /// What an error answer says.
-    func problem(_ answer: Answer) -> String {
+    package func problem(_ answer: Answer) -> String {
         struct Body: Decodable {
             struct Validation: Decodable { var detail: String }
             var message: String
@@ -62,8 +68,18 @@ struct LocalClient {
         return ([body.message] + details).joined(separator: " ")
     }
 
+    /// The JSON of an answer.
+    /// - Throws: ``CommandFailure`` when it is something else.
+    package func decode<T: Decodable>(_ type: T.Type, _ answer: Answer) throws -> T {
+        guard let value = try? JSONDecoder().decode(type, from: Data(answer.body)) else {
+            throw CommandFailure(
+                message: "the agent at \(socket) sent an answer that cannot be read; is it another version?")
+        }
+        return value
+    }
+
     /// As part of a URL.
-    static func escaped(_ text: String) -> String {
+    package static func escaped(_ text: String) -> String {
         text.utf8.map { byte in
             switch byte {
             case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
@@ -75,13 +91,13 @@ struct LocalClient {
     }
 
     /// Where the agent leaves its token when it makes one.
-    var tokenFile: String {
+    package var tokenFile: String {
         "\(socket.hasSuffix(".sock") ? String(socket.dropLast(".sock".count)) : socket).token"
     }
 
     /// The TCP address on which the agent that serves the socket serves HTTP, loopback first; nil when there is
     /// none. It is its process that is looked at: an address of another daemon will not do.
-    func tcpAddress() throws -> String? {
+    package func tcpAddress() throws -> String? {
         let connection = try LocalConnection(socket)
         guard let agent = PeerCredentials.of(connection.descriptor) else { return nil }
         return try TCPListeners.of(agent.pid).sorted { $0.isLoopback && !$1.isLoopback }.map(\.address).first(

@@ -1,20 +1,19 @@
 import AgentCore
 import AgentSocket
-import ArgumentParser
 import Glibc
 
 /// Where a command finds the daemon's sockets: as named by flag or variable, else in the default place, else those
 /// of a running `dev`, which keeps its own in its state directory.
-enum LocalSocket {
+package enum LocalSocket {
     /// The socket of the HTTP API.
-    static func http(_ flag: String?, _ environment: [String: String]) -> String {
+    package static func http(_ flag: String?, _ environment: [String: String]) -> String {
         find(
-            flag ?? environment["WORKSPACE_AGENT_HTTP_SOCKET"], AgentConfiguration.defaultSocket(environment),
+            flag ?? environment["WORKSPACE_AGENT_HTTP_SOCKET"], AgentPaths.httpSocket(environment),
             "http.sock", environment)
     }
 
     /// The agent socket.
-    static func agent(_ flag: String?, _ environment: [String: String]) -> String {
+    package static func agent(_ flag: String?, _ environment: [String: String]) -> String {
         find(
             flag ?? environment["CODER_AGENT_SOCKET_PATH"], AgentSocketServer.Configuration.defaultPath, "agent.sock",
             environment)
@@ -36,7 +35,7 @@ enum LocalSocket {
         _ named: String?, _ usual: String, _ name: String, _ environment: [String: String]
     ) -> String {
         if let named, !named.isEmpty { return named }
-        let dev = "\(DevSetup.stateDirectory(environment))/\(name)"
+        let dev = "\(AgentPaths.devStateDirectory(environment))/\(name)"
         return !answers(usual) && answers(dev) ? dev : usual
     }
 
@@ -45,12 +44,4 @@ enum LocalSocket {
         close(descriptor)
         return true
     }
-}
-
-/// How commands that use the HTTP API find the agent.
-struct HTTPAgentOptions: ParsableArguments {
-    @Option(help: "Unix socket of the HTTP API. [WORKSPACE_AGENT_HTTP_SOCKET]", completion: .file())
-    var httpSocket: String?
-
-    var client: LocalClient { LocalClient(socket: LocalSocket.http(httpSocket, ProcessEnvironment.current)) }
 }
