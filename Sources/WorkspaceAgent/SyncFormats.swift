@@ -3,36 +3,19 @@ import AgentSocket
 import NIOCore
 
 extension SyncOutput {
-    /// Columns padded to their widest cell; the last one isn't.
-    static func columns(_ rows: [[String]]) -> [String] {
-        var widths: [Int] = []
-        for row in rows {
-            for (column, cell) in row.enumerated() {
-                if column == widths.count { widths.append(0) }
-                widths[column] = max(widths[column], cell.count)
-            }
-        }
-        return rows.map { row in
-            zip(row, widths).enumerated().map { column, cell in
-                column == row.count - 1
-                    ? cell.0 : cell.0 + String(repeating: " ", count: cell.1 - cell.0.count)
-            }.joined(separator: "  ")
-        }
-    }
-
     static func table(of units: [UnitReport]) -> [String] {
-        columns([["UNIT", "STATUS", "READY"]] + units.map { [$0.unit, status($0.status), "\($0.isReady)"] })
+        TextTable.lines([["UNIT", "STATUS", "READY"]] + units.map { [$0.unit, status($0.status), "\($0.isReady)"] })
     }
 
     static func table(of report: UnitReport) -> [String] {
-        var lines = columns([
+        var lines = TextTable.lines([
             ["Unit:", report.unit], ["Status:", status(report.status)], ["Ready:", "\(report.isReady)"],
         ])
         if report.dependencies.isEmpty {
             lines.append("Dependencies: none")
         } else {
             lines += ["", "Dependencies:"]
-            lines += columns(
+            lines += TextTable.lines(
                 [["DEPENDS ON", "REQUIRED", "CURRENT", "SATISFIED"]]
                     + report.dependencies.map {
                         [$0.dependsOn, $0.requiredStatus, status($0.currentStatus), "\($0.isSatisfied)"]

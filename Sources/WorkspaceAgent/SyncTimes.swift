@@ -34,7 +34,7 @@ struct SyncSpan {
 
     static func table(of spans: [SyncSpan]) -> [String] {
         func cell(_ instant: UnitInstant?) -> String { instant.map(SyncTime.text) ?? "-" }
-        return SyncOutput.columns(
+        return TextTable.lines(
             [["UNIT", "WAITED", "STARTED", "COMPLETED"]]
                 + spans.map { [$0.unit, cell($0.waited), cell($0.started), cell($0.completed)] })
     }

@@ -124,10 +124,16 @@ package struct ControlPlaneREST: Sendable {
                         throw HTTPFailure(status: head.status, location: head.headers["Location"].first, body: body)
                             .error(name, sent: headers)
                     }
-                    var reader = ServerSentEventReader()
+                    var reader = ServerSentEventReader(limit: DialLimits.eventBytes)
                     for try await chunk in chunks {
                         progress.time.withLock { $0 = clock.now() }
-                        for event in try reader.read(chunk) {
+                        let events: [ServerSentEventReader.Event]
+                        do throws(CoreError) {
+                            events = try reader.read(Array(chunk.readableBytesView))
+                        } catch {
+                            throw ControlPlaneError(.protocolViolation, error.message)
+                        }
+                        for event in events {
                             if let event = try Self.reinitEvent(event, name, sent: headers) { return event }
                         }
                     }

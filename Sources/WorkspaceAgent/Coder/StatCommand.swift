@@ -50,7 +50,7 @@ struct StatAllCommand: ParsableCommand {
             let titles = figures.map {
                 String($0.name.uppercased().map { character in character == "_" ? " " : character })
             }
-            SyncOutput.lines(SyncOutput.columns([titles, figures.map { $0.figure?.text($0.prefix) ?? "-" }]))
+            SyncOutput.lines(TextTable.lines([titles, figures.map { $0.figure?.text($0.prefix) ?? "-" }]))
         }
     }
 }

@@ -83,10 +83,10 @@ struct ProcOutputCommand: ParsableCommand {
             guard response.status == 200 else {
                 throw client.http.refusal(.init(status: response.status, body: try response.rest()))
             }
-            var events = ServerSentEvents(response)
+            var events = LocalEvents(response)
             while let event = try events.next() {
                 if event.name == "exit" { return missing.sayTotal() }
-                guard let chunk = try? JSONDecoder().decode(Chunk.self, from: Data(event.data)) else { continue }
+                guard let chunk = try? JSONDecoder().decode(Chunk.self, from: Data(event.data.utf8)) else { continue }
                 if event.name == "gone", let count = chunk.bytes {
                     missing.add(count, at: chunk.offset)
                     offset = chunk.offset + count

@@ -2,7 +2,7 @@
 enum TextTable {
     /// The lines, whose last column is cut, as is a line that is too long without it.
     /// - Parameter width: columns of the terminal; nil cuts nothing.
-    static func lines(_ rows: [[String]], width: Int?) -> [String] {
+    static func lines(_ rows: [[String]], width: Int? = nil) -> [String] {
         var widths: [Int] = []
         for row in rows {
             for (column, cell) in row.enumerated() {

@@ -131,41 +131,6 @@ import Testing
             try make { ($0.token, $0.headers) = (Secret("t"), Array(repeating: "a=b", count: 64)) }.headers.count == 64)
     }
 
-    private func read(_ text: String, step: Int = .max) throws -> [ServerSentEventReader.Event] {
-        var reader = ServerSentEventReader()
-        var rest = ByteBuffer(string: text)
-        var events: [ServerSentEventReader.Event] = []
-        while let piece = rest.readSlice(length: min(step, rest.readableBytes)), piece.readableBytes > 0 {
-            events += try reader.read(piece)
-        }
-        return events
-    }
-
-    @Test func serverSentEvents() throws {
-        let text =
-            "\u{FEFF}: comment\n\ndata: a\ndata:b\ndata:  c\n\n"
-            + "event: x\r\ndata: {}\r\n\r\nevent: y\rdata\r\rid: 1\nretry: 5\nunknown\n\nevent: z\n\ndata: last\n\ndata: cut"
-        let expected: [ServerSentEventReader.Event] = [
-            .init(data: "a\nb\n c"), .init(name: "x", data: "{}"), .init(name: "y", data: ""), .init(data: "last"),
-        ]
-        for step in [1, 2, 3, 10, .max] { #expect(try read(text, step: step) == expected) }
-    }
-
-    @Test func eventsAtBelowAndAboveTheLimit() throws {
-        for (size, fits) in [
-            (DialLimits.eventBytes - 7, true), (DialLimits.eventBytes - 6, true), (DialLimits.eventBytes - 5, false),
-        ] {
-            let line = "data: " + String(repeating: "x", count: size)
-            if fits {
-                #expect(try read(line + "\n\n").count == 1)
-            } else {
-                #expect(throws: ControlPlaneError(.protocolViolation, "")) { try read(line) }
-            }
-        }
-        let lines = String(repeating: "data: \(String(repeating: "x", count: 1_000))\n", count: 100)
-        #expect(throws: ControlPlaneError(.protocolViolation, "")) { try read(lines) }
-    }
-
     @Test func proxyAnswersInPieces() throws {
         var random = SeededGenerator("proxyAnswersInPieces")
         for _ in 0..<100 {
