@@ -19,7 +19,6 @@ struct DoctorRun {
     let code: Int32
     let text: String
     let checks: [Check]
-    let took: Duration
 
     /// Runs it in a directory of the test's own, without what the tests themselves run in.
     init(
@@ -27,7 +26,6 @@ struct DoctorRun {
         wrapper: [String] = []
     ) throws {
         let path = directory.path
-        let start = ContinuousClock.now
         let variables = [
             "WORKSPACE_AGENT_HTTP_SOCKET": "\(path)/http.sock", "CODER_AGENT_SOCKET_PATH": "\(path)/agent.sock",
             "CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH": "\(path)/boundary.sock",
@@ -38,7 +36,6 @@ struct DoctorRun {
         let result = try CommandResult.of(
             wrapper + [DaemonProcess.binary, "doctor"] + arguments,
             environment: variables.merging(environment) { _, new in new })
-        took = ContinuousClock.now - start
         (code, text) = (result.code, result.output + result.errors)
         checks = try JSONDecoder().decode(Body.self, from: Data(result.output.utf8)).checks
         for check in checks {
@@ -47,7 +44,6 @@ struct DoctorRun {
         }
         #expect(code == (checks.contains { $0.status == "error" } ? 1 : 0))
         #expect(Set(checks.map(\.name)).count == checks.count)
-        #expect(took < .seconds(30))
     }
 
     subscript(name: String) -> Check {
@@ -169,12 +165,12 @@ struct DoctorRun {
     @Test(.enabled(if: HangingFileSystem.isAllowed, "needs FUSE")) func aMountThatHangsIsNotWaitedFor() throws {
         let directory = try TemporaryDirectory()
         mkdir("\(directory.path)/log", 0o700)
+        // It hangs until it is unmounted: that there is a report says that it was not waited for.
         let hanging = try HangingFileSystem(over: "\(directory.path)/log")
         defer { hanging.unmount() }
         let report = try DoctorRun(in: directory)
         #expect(report["disk"].status == "error")
         #expect(report["disk"].detail.contains("log directory \(directory.path)/log: the file system does not answer"))
-        #expect(report.took < .seconds(30))
         hanging.unmount()
         #expect(!(try DoctorRun(in: directory)["disk"].detail).contains("does not answer"))
     }
@@ -185,8 +181,13 @@ struct DoctorRun {
         mkdir("\(directory.path)/state", 0o700)
         let hanging = try HangingFileSystem(over: "\(directory.path)/state")
         defer { hanging.unmount() }
+        // It hangs until it is unmounted: that there is a report says that it was not waited for.
         let report = try DoctorRun(in: directory)
-        #expect(report["state-directory"].status == "error", "\(report.text)")
-        #expect(report["git"].status == "ok", "the others are not held up")
+        let state = report["state-directory"]
+        #expect(state.status == "error" && state.detail.contains("no result within 7 s"), "\(report.text)")
+        for name in ["git", "shell", "inotify", "open-files"] {
+            let check = report[name]
+            #expect(check.status != "missing" && !check.detail.contains("no result"), "\(name) is not held up")
+        }
     }
 }
