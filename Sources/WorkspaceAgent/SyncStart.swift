@@ -12,8 +12,9 @@ struct SyncStart: AsyncParsableCommand {
               workspace-agent exp sync start claude --timeout 10m
             """)
     @OptionGroup var agent: AgentOptions
-    @Option(help: "Wait at most this long, such as 90s or 1h30m. [WORKSPACE_AGENT_SYNC_TIMEOUT]") var timeout = SyncDuration(
-        .seconds(300))
+    @Option(help: "Wait at most this long, such as 90s or 1h30m. [WORKSPACE_AGENT_SYNC_TIMEOUT]") var timeout =
+        SyncDuration(
+            .seconds(300))
     @Argument(help: "The unit.") var unit: String
 
     /// How often an older server, which can't wake us, is asked.

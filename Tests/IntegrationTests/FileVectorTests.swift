@@ -90,7 +90,10 @@ import Testing
             default: Issue.record("\(name) is compared with nothing")
             }
         }
-        // Keys that neither side knows.
+    }
+
+    @Test func keysThatNeitherSideKnows() throws {
+        let world = try FileWorld()
         try world.set(["files": [["path": "hello.txt", "content": "hello world\n"]]])
         let write = try world.send(["method": "POST", "url": "/api/v0/write-file?path=$ROOT/n&foo=1", "body": "x"])
         #expect(write.status == 400 && write.text.contains(#"\"foo\" is not a valid query param"#))

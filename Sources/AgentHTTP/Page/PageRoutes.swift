@@ -121,7 +121,8 @@ public struct PageRoutes: Sendable {
         _ = try Query(request, allowed: [])
         guard sessions.mode(of: request.head) == nil else {
             throw HTTPProblem(
-                .forbidden, "A page session cannot create another one.", detail: "Run workspace-agent ui in the workspace.")
+                .forbidden, "A page session cannot create another one.",
+                detail: "Run workspace-agent ui in the workspace.")
         }
         let wanted = try await request.decodeJSON(CodeRequest.self).mode.map { text in
             guard let mode = PageSessions.Mode(rawValue: text) else {

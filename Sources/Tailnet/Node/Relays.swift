@@ -283,7 +283,9 @@ final class Relays {
         case .peerGone(let peer, _): routes.gone(peer, from: region)
         case .health(let text):
             problems[region] = text
-            if let text { logger.warning("relay reports a problem", metadata: ["region": "\(region)", "says": "\(text)"]) }
+            if let text {
+                logger.warning("relay reports a problem", metadata: ["region": "\(region)", "says": "\(text)"])
+            }
             handlers?.changed()
         case .restarting(let reconnectIn, let tryFor):
             links.restarting(region, reconnectIn: reconnectIn, tryFor: tryFor, now: clock())

@@ -185,7 +185,8 @@ struct AgentConfiguration: Sendable {
         let mode =
             present(command.boundary.boundaryLogProxySocketMode, "CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_MODE") ?? "0600"
         guard let bits = UInt32(mode, radix: 8), bits <= 0o777 else {
-            throw ConfigurationError("--boundary-log-proxy-socket-mode: must be an octal mode up to 0777, not \"\(mode)\"")
+            throw ConfigurationError(
+                "--boundary-log-proxy-socket-mode: must be an octal mode up to 0777, not \"\(mode)\"")
         }
         boundarySocketMode = bits
         novncDirectory = present(command.novncDir, "WORKSPACE_AGENT_NOVNC_DIR") ?? ViewerFiles.defaultDirectory

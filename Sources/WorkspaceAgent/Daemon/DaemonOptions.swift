@@ -28,7 +28,10 @@ struct DaemonOptions: ParsableArguments {
     )
     var httpAuthNoneIUnderstand = false
 
-    @Option(help: "Additional host name to accept in the Host header; repeatable. [WORKSPACE_AGENT_HTTP_ALLOWED_HOST, commas]")
+    @Option(
+        help:
+            "Additional host name to accept in the Host header; repeatable. [WORKSPACE_AGENT_HTTP_ALLOWED_HOST, commas]"
+    )
     var httpAllowedHost: [String] = []
 
     @Option(help: "The agent socket; default /tmp/coder-agent.sock. [CODER_AGENT_SOCKET_PATH]")

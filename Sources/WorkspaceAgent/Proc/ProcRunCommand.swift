@@ -23,7 +23,8 @@ struct ProcRunCommand: ParsableCommand {
     @Flag(name: .shortAndLong, help: "Print the process ID and leave it running. [WORKSPACE_AGENT_PROC_DETACH]")
     var detach = false
 
-    @Option(help: "End the process after this long, such as 90s or 1h30m; at most a week. [WORKSPACE_AGENT_PROC_TIMEOUT]")
+    @Option(
+        help: "End the process after this long, such as 90s or 1h30m; at most a week. [WORKSPACE_AGENT_PROC_TIMEOUT]")
     var timeout: SyncDuration?
 
     @Flag(help: "Run it on a terminal, as interactive programs need. [WORKSPACE_AGENT_PROC_PTY]")

@@ -195,7 +195,8 @@ struct TarTests {
             #expect(refusal(Self.extended(records))?.hasSuffix("an extended header is malformed") == true, "\(records)")
         }
         #expect(refusal(Self.extended("12 path=a\0b\n"))?.hasSuffix("has NUL in a value") == true)
-        #expect(refusal(Self.extended("11 size=-1\n") + Self.header(type: "0"))?.hasSuffix("size is not a number") == true)
+        #expect(
+            refusal(Self.extended("11 size=-1\n") + Self.header(type: "0"))?.hasSuffix("size is not a number") == true)
         #expect(
             refusal(Self.extended("10 path=p\n") + TarBlock.end)?.hasSuffix("it ends behind an extended header") == true
         )
