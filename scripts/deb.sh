@@ -62,11 +62,18 @@ workspace-agent ($version) unstable; urgency=medium
 
  -- $maintainer  $(date -R -d "@$epoch")
 END
-# The licences of what is linked into the program ask for it.
-for file in .build/checkouts/*/LICENSE* .build/checkouts/*/NOTICE* /usr/share/doc/libre2-dev/copyright; do
-    printf '==== %s\n\n' "$(basename "$(dirname "$file")")/$(basename "$file")"
-    cat "$file"
-done | gzip -9nc >"$doc/third-party.gz"
+# The licences of what is linked into the program ask for it. The packages' copies of BoringSSL have theirs in their sources.
+third_party() {
+    for file in .build/checkouts/*/LICENSE* .build/checkouts/*/NOTICE* .build/checkouts/*/Sources/*/LICENSE* \
+        /usr/share/doc/libre2-dev/copyright; do
+        printf '==== %s\n\n' "${file#.build/checkouts/}"
+        cat "$file"
+    done
+    printf '==== BoringSSL\n\n'
+    scripts/source_notices.py .build/checkouts/*/Sources/C*BoringSSL
+}
+third_party >"$doc/third-party"
+gzip -9n "$doc/third-party"
 install -D -m 0644 packaging/debian/lintian-overrides "$stage/usr/share/lintian/overrides/workspace-agent"
 
 foreign=$(unpackaged)

@@ -127,6 +127,11 @@ import Testing
         // dpkg itself unpacks it, and its sums are right.
         let unpacked = "\(directory.path)/root"
         _ = try run("dpkg-deb -R \(package) \(unpacked); cd \(unpacked); md5sum --quiet -c DEBIAN/md5sums")
+        // The licences of what is linked into it come along.
+        let notices = try run("zcat \(unpacked)/usr/share/doc/workspace-agent/third-party.gz")
+        for text in ["==== swift-nio/NOTICE.txt", "The BoringSSL Authors", "CNIOLLHTTP/LICENSE"] {
+            #expect(notices.contains(text), "\(text)")
+        }
         #expect(try CommandResult.of(["\(unpacked)/usr/bin/workspace-agent", "version"]).code == 0)
     }
 }
