@@ -4,6 +4,7 @@
 FILES has a line `name path` for each library; its licence is that of the Debian package that the path came from. The
 packages that are linked into the program come from .build/checkouts, with their own licence files.
 """
+import glob
 import os
 import re
 import shutil
@@ -88,6 +89,13 @@ for name in sorted(os.listdir(checkouts)):
             file.write(f"==== {os.path.relpath(path, os.path.join(checkouts, name))}\n\n")
             file.write(open(path, encoding="utf-8", errors="replace").read() + "\n")
     out.append(f"  {name}")
+# Without a licence file: their sources say it.
+with open(os.path.join(licenses, "boringssl"), "w", encoding="utf-8") as file:
+    subprocess.run(
+        [os.path.join(root, "scripts/source_notices.py")] + sorted(glob.glob(f"{checkouts}/*/Sources/C*BoringSSL")),
+        stdout=file, check=True)
+shutil.copyfile("/usr/share/doc/libre2-dev/copyright", os.path.join(licenses, "re2"))
+out += ["  BoringSSL, inside swift-nio-ssl and swift-crypto", "  RE2 (Debian's libre2-dev)"]
 out += ["  the Swift runtime and Foundation (licenses/swift)", ""]
 out += ["libvncclient is not part of the bundle: its licence is the GPL, version 2 or later. It is loaded from the image",
         "where it is installed; an image that is passed on with both is under the GPL, version 3, as a whole.", ""]
