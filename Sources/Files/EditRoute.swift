@@ -44,7 +44,9 @@ struct EditRoute: Sendable {
             for target in targets {
                 do {
                     let source = try await work.run(target.path) { try EditSource(target) }
-                    edited.append(try await work.compute { try EditedFile(source, withDiff: body.include_diff) })
+                    let file = try await work.compute { try EditedFile(source, withDiff: body.include_diff) }
+                    try await work.run(file.path) { try file.requireWritable() }
+                    edited.append(file)
                 } catch let error as FilesError {
                     failures.append(error)
                 }
@@ -232,7 +234,10 @@ struct EditedFile: Sendable {
         } catch {
             throw FilesError(error.isTooLarge ? .tooLarge : .invalid, "edit \(path): \(error.text)")
         }
-        // Before another file of the request is written.
+    }
+
+    /// Before a file of the request is written. Blocks on the disk.
+    func requireWritable() throws(FilesError) {
         if isChanged { try RegularFile.requireNotReadOnly(info, path) }
     }
 

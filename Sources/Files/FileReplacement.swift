@@ -157,11 +157,14 @@ final class FileReplacement: Sendable {
         let moved = withName(temporary) { from in
             withName(name) { to in renameat(directory.number, from, directory.number, to) == 0 ? 0 : -errno }
         }
-        if moved == -EBUSY, writes, old != nil { return try overwrite(condition, mode) }
+        // A mount, or another user's file in a directory with the sticky bit.
+        if [-EBUSY, -EPERM, -EACCES].contains(moved), writes, old != nil { return try overwrite(condition, mode) }
         guard moved == 0 else { throw FilesError.system(moved, "rename", path) }
         isOver.store(true, ordering: .relaxed)
         context.temporaries.forget(slot)
         guard fstat(file.number, &written.info) == 0 else { throw FilesError.system(errno, "stat", path) }
+        // The kernel drops a group's bit without a word where the group is none of ours.
+        if mode == nil, written.info.st_mode & 0o7777 != wanted { written.losesMode = true }
         return written
     }
 
@@ -177,28 +180,47 @@ final class FileReplacement: Sendable {
         try RegularFile.requireWritable(old, path)
         try condition.check(old, path)
         let size = progress.withLock(\.end)
+        // A file with holes needs room within its old size, too. Some file systems have no such call.
+        let reserved = size > 0 ? wa_reserve(target.number, Int64(size)) : 0
+        guard [0, -EOPNOTSUPP, -ENOSYS, -EINVAL].contains(reserved) else {
+            throw FilesError.system(reserved, "write", path)
+        }
         if let mode, fchmod(target.number, mode) != 0 { throw FilesError.system(errno, "chmod", path) }
-        if size > Int(old.st_size), case let failure = wa_reserve(target.number, Int64(size)), failure == -ENOSPC {
-            throw FilesError.system(failure, "write", path)
-        }
         var place = 0
-        while place < size {
-            let moved = wa_copy_piece(file.number, target.number, Int64(place), FilesLimits.chunkBytes)
-            guard moved > 0 else {
-                let error = FilesError.system(moved == 0 ? EIO : CInt(moved), "write", path)
-                throw FilesError(
-                    error.code, "\(error.message); it was being written in place, and its first \(place) bytes are new")
+        do throws(FilesError) {
+            try copy(to: target.number, size, &place)
+            let bits = mode ?? old.st_mode & 0o7777
+            // Writing clears the set-id bits.
+            if bits & 0o6000 != 0 { fchmod(target.number, bits) }
+            guard fdatasync(target.number) == 0 else { throw FilesError.system(errno, "fdatasync", path) }
+            guard fstat(target.number, &written.info) == 0 else { throw FilesError.system(errno, "stat", path) }
+            written.losesMode = written.info.st_mode & 0o7777 != bits
+            // The inode stays, and the clock of files is coarse: a tag is one version's alone.
+            if EntityTag.of(written.info) == EntityTag.of(old) {
+                var times = [written.info.st_atim, written.info.st_mtim]
+                times[1].tv_nsec = times[1].tv_nsec < 999_999_999 ? times[1].tv_nsec + 1 : 0
+                if times[1].tv_nsec == 0 { times[1].tv_sec += 1 }
+                futimens(target.number, times)
+                guard fstat(target.number, &written.info) == 0 else { throw FilesError.system(errno, "stat", path) }
             }
-            place += moved
+        } catch {
+            guard place > 0 else { throw error }
+            throw FilesError(
+                error.code, "\(error.message); it was being written in place, and its first \(place) bytes are new")
         }
-        guard ftruncate(target.number, size) == 0 else { throw FilesError.system(errno, "truncate", path) }
-        let bits = mode ?? old.st_mode & 0o7777
-        // Writing clears the set-id bits.
-        if bits & 0o6000 != 0 { written.losesMode = fchmod(target.number, bits) != 0 }
-        guard fdatasync(target.number) == 0 else { throw FilesError.system(errno, "fdatasync", path) }
-        guard fstat(target.number, &written.info) == 0 else { throw FilesError.system(errno, "stat", path) }
         discard()
         return written
+    }
+
+    /// Copies the new content over a file and cuts off the rest.
+    /// - Parameter place: bytes that have been copied.
+    private func copy(to target: CInt, _ size: Int, _ place: inout Int) throws(FilesError) {
+        while place < size {
+            let moved = wa_copy_piece(file.number, target, Int64(place), FilesLimits.chunkBytes)
+            guard moved > 0 else { throw FilesError.system(moved == 0 ? EIO : CInt(moved), "write", path) }
+            place += moved
+        }
+        guard ftruncate(target, size) == 0 else { throw FilesError.system(errno, "truncate", path) }
     }
 
     /// Opens a file for writing over it.

@@ -174,6 +174,24 @@ import Testing
         #expect(failure("a\n", replace(Self.mark, "x")) != nil, "a search without a line")
     }
 
+    /// In the middle of a file it is a character like others, where the search has it.
+    @Test func aMarkThatTheSearchHasIsMeant() throws {
+        let edited = try edit(Self.mark + "a\n\(Self.mark)x\n", replace(Self.mark + "x", Self.mark + "y"))
+        #expect(bytes(edited.text) == bytes("\u{FEFF}a\n\u{FEFF}y\n"))
+        #expect(
+            failure(Self.mark + "a\n", .insert(afterLine: 0, text: Self.mark))?.text.contains("must not be empty")
+                == true)
+    }
+
+    /// A lead that would not fit in any file is not made.
+    @Test func aLeadIsNotMultipliedWithoutBound() throws {
+        let wide = String(repeating: " ", count: 1 << 20)
+        let many = String(repeating: "\ty\n", count: 1_000)
+        #expect(failure(wide + "x\n", replace("\tx\n", "\tx\n" + many))?.isTooLarge == true)
+        let deep = "\tx\n" + String(repeating: "\t", count: 5_000) + "y\n"
+        #expect(failure(wide + "x\n", replace("\tx\n", deep)) != nil)
+    }
+
     @Test func allButOneMarkAreLeftOut() throws {
         let edited = try edit(Self.mark + "a\na\n", replace("a", Self.mark + "b", all: true))
         #expect(bytes(edited.text) == bytes("\u{FEFF}b\nb\n"))

@@ -124,6 +124,42 @@ struct FileInPlaceTests {
         #expect(try await daemon.stop() == 0)
     }
 
+    /// As in /tmp: the file may be written, but no other can take its name.
+    @Test func anothersFileInAStickyDirectoryIsOverwritten() async throws {
+        let daemon = try userDaemon()
+        chmod(scratch.path, 0o1777)
+        try "pear\n".write(toFile: path, atomically: false, encoding: .utf8)
+        chmod(path, 0o666)
+        let before = try info(path).st_ino
+        var tags: Set<String> = []
+        for text in ["plum\n", "fig1\n", "fig2\n", "fig3\n"] {
+            let response = try write(text, on: daemon)
+            #expect(response.status == 200 && isInPlace(response), "\(response.text)")
+            tags.insert(response.json["etag"] as? String ?? "")
+            #expect(try content(path) == text && info(path).st_ino == before)
+        }
+        #expect(tags.count == 4, "each version has a tag of its own")
+        #expect(try leftOver().isEmpty)
+        #expect(try await daemon.stop() == 0)
+    }
+
+    /// A sparse file needs room within its old size.
+    @Test func roomIsReservedForTheHolesToo() async throws {
+        let small = "\(scratch.path)/small"
+        mkdir(small, 0o755)
+        try mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", small)
+        defer { umount2(small, CInt(MNT_DETACH)) }
+        for file in ["\(small)/f", path] { try "old\n".write(toFile: file, atomically: false, encoding: .utf8) }
+        #expect(truncate("\(small)/f", 4 << 20) == 0)
+        try mount("--bind", "\(small)/f", path)
+        defer { umount2(path, CInt(MNT_DETACH)) }
+        let daemon = try DaemonProcess()
+        let response = try write(String(repeating: "x", count: 1 << 20), on: daemon)
+        #expect(response.status >= 400 && response.text.contains("no space left"), "\(response.text)")
+        #expect(content("\(small)/f")?.hasPrefix("old\n") == true)
+        #expect(try await daemon.stop() == 0)
+    }
+
     @Test func anOwnerThatCannotBeKeptIsSaid() async throws {
         let daemon = try userDaemon()
         try "pear\n".write(toFile: path, atomically: false, encoding: .utf8)

@@ -33,10 +33,11 @@ enum EditEngine {
     private static func insert(
         _ text: String, afterLine line: Int, in bytes: inout [UInt8], _ limit: Int
     ) throws(EditFailure) -> EditMatch {
+        let mark = ByteOrderMark.length(in: bytes)
+        let text = mark > 0 ? ByteOrderMark.removed(from: Array(text.utf8)) : Array(text.utf8)
         guard !text.isEmpty else {
             throw EditFailure(text: "text must not be empty; send a line break to insert an empty line")
         }
-        let mark = ByteOrderMark.length(in: bytes)
         let lines = ByteScan.lines(in: bytes, mark..<bytes.count)
         guard (0...lines).contains(line) else {
             throw EditFailure(
@@ -47,7 +48,7 @@ enum EditEngine {
         for _ in 0..<line { place = ByteScan.lineEnd(in: bytes, from: place) }
         let ending = LineEnding.ofFile(bytes)
         let isUnterminated = place > mark && bytes[place - 1] != newline
-        let inserted = TextLines(mark > 0 ? ByteOrderMark.removed(from: Array(text.utf8)) : Array(text.utf8))
+        let inserted = TextLines(text)
         var new: [UInt8] = []
         if isUnterminated { ending.append(to: &new) }
         for index in 0..<inserted.count {

@@ -99,7 +99,7 @@ struct Indentation {
             return nil
         }
         let count = to + (lead.count - from) * blanks / per
-        return count >= 0 ? count : nil
+        return (0...FilesLimits.editBytes).contains(count) ? count : nil
     }
 
     private static func lead(_ count: Int, _ blank: Lead.Blank) -> ArraySlice<UInt8> {

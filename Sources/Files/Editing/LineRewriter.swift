@@ -28,8 +28,9 @@ struct LineRewriter {
     /// - Parameters:
     ///   - file: the lines that matched, as many as the search has.
     ///   - out: gets what takes their place.
-    /// - Throws: that the replacement's indentation cannot be told in the file's terms.
-    mutating func rewrite(_ file: TextLines, into out: inout [UInt8]) throws(EditFailure) {
+    ///   - limit: bytes of it.
+    /// - Throws: that it would be larger, or that the replacement's indentation cannot be told in the file's terms.
+    mutating func rewrite(_ file: TextLines, into out: inout [UInt8], limit: Int) throws(EditFailure) {
         indentation.begin(file)
         for index in 0..<replace.count {
             let line = replace[index]
@@ -40,6 +41,7 @@ struct LineRewriter {
                 guard let lead = indentation.lead(line.lead, at: partner ?? reference(of: index)) else {
                     throw .untranslatable
                 }
+                guard out.count + lead.count + line.middle.count <= limit else { throw .tooLarge(limit) }
                 out += lead
                 out += line.middle
                 let keepsTrail = partner.map { search[$0].trail == line.trail } ?? false

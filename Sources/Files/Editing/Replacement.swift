@@ -49,8 +49,9 @@ struct Replacement {
         guard count == 1 || all else { throw .ambiguous(count) }
         let new = forced.map(TextLines(replace).withInnerEnding) ?? replace
         // A file has one byte order mark; the search may have matched it.
+        let lacksMark = ByteOrderMark.length(in: search) == 0
         let rest = mark > 0 ? ByteOrderMark.removed(from: new) : new
-        let size = text.count + count * (rest.count - search.count)
+        let size = text.count + count * ((lacksMark ? rest.count : new.count) - search.count)
         guard size + (new.count - rest.count) <= limit else { throw .tooLarge(limit) }
         var out: [UInt8] = []
         out.reserveCapacity(size)
@@ -63,7 +64,8 @@ struct Replacement {
                 lines.append(line)
             }
             out += text[copied..<place]
-            out += place == 0 ? new : rest
+            // One that the search has is meant.
+            out += place == 0 || !lacksMark ? new : rest
             copied = place + search.count
         }
         out += text[copied...]
@@ -91,7 +93,7 @@ struct Replacement {
             let start = cursor.place
             cursor.advance(to: line + searchLines.count)
             out += text[copied..<start]
-            try rewriter.rewrite(TextLines(text, start..<cursor.place), into: &out)
+            try rewriter.rewrite(TextLines(text, start..<cursor.place), into: &out, limit: limit)
             copied = cursor.place
             guard out.count <= limit else { throw .tooLarge(limit) }
         }
