@@ -111,9 +111,10 @@ struct RouteTable: Sendable {
         for entry in entries where entry.matches(path) {
             limit = max(limit ?? 0, entry.bodyLimit)
             guard entry.method == request.method else { continue }
-            plan.streamsBody = entry.streamsBody
-            plan.changes = entry.changes
-            plan.isWebSocket = entry.isWebSocket
+            // Two that match are told apart by the router alone: the stricter of each counts.
+            plan.streamsBody = plan.streamsBody || entry.streamsBody
+            plan.changes = plan.changes || entry.changes
+            plan.isWebSocket = plan.isWebSocket || entry.isWebSocket
         }
         plan.bodyLimit = limit ?? plan.bodyLimit
         return plan

@@ -20,8 +20,11 @@ package struct KeyCombination: Sendable, Equatable {
                 throw DesktopError(.invalid, "Unknown key: \(part.isEmpty ? text : part)")
             }
             // `CTRL+T` is ctrl+t: a letter in a combination is a key, and only one that stands alone is a capital.
-            let isKey = parts.count > 1 && part.unicodeScalars.count == 1
-            keys.append(isKey ? Keysym.lowered(keysym) : keysym)
+            // Not where Shift would not make it the capital again, as of ẞ.
+            let lowered = Keysym.lowered(keysym)
+            let isKey =
+                parts.count > 1 && part.unicodeScalars.count == 1 && Keysym.shifted(lowered) == Keysym.shifted(keysym)
+            keys.append(isKey ? lowered : keysym)
         }
         self.keys = keys
     }
