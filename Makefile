@@ -68,7 +68,9 @@ deb: $(if $(BINARY),,build) deps-install
 portable: $(if $(BINARY),,build) deps-portable
 	scripts/portable.sh "$(BUILT)" .build
 
-portable-test: portable deps-test
+portable-test: deps-test
+	rm -f .build/workspace-agent-*.run
+	$(MAKE) portable
 	$(SWIFT) build --build-tests
 	scripts/portable-test.sh .build/workspace-agent-*.run busybox strict init bullseye bookworm trixie
 

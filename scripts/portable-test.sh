@@ -20,6 +20,8 @@ if [ -z "${PORTABLE_TEST_WORK:-}" ]; then
     work=$(mktemp -d /var/tmp/portable-test.XXXXXX)
     result=0
     PORTABLE_TEST_WORK=$work unshare -m --propagation private "$0" "$file" "$@" || result=$?
+    # What unpacked to /tmp.
+    rm -rf /tmp/workspace-agent-12345/bundle /tmp/workspace-agent-23456
     if grep -q " $work/" /proc/self/mountinfo; then
         echo "$0: something is still mounted below $work, which stays" >&2
     else
@@ -185,6 +187,19 @@ places() {
     check "eight starts at once unpack once" sh -c \
         "[ \$(cat $work/start.* | grep -c '^workspace-agent ') = 8 ] && [ \$(find $area/chosen -name complete | wc -l) = 1 ]"
     fresh
+    start >/dev/null
+    find "$area/chosen" -name 'ld-*' -delete
+    check "missing files are unpacked again" start
+    fresh && ln -s "$area/cache" "$area/link" && chown -h 54321 "$area/link" && chmod 1777 "$area"
+    check "another user's link on the way" sh -c \
+        "$user WORKSPACE_AGENT_UNPACK_DIR=$area/link/x HOME=$area/home $work/run version && [ ! -e $area/cache/x ]"
+    fresh
+    mkdir -m 0755 "$work/grüße"
+    printf '#!/bin/sh\nfor word; do printf "<%%s>" "$word"; done\n' >"$work/grüße/ssh"
+    chmod 0755 "$work/grüße/ssh"
+    mkdir -m 0700 "$area/chosen/ü" && chown 23456 "$area/chosen/ü"
+    check "arguments reach ssh as they came, from a directory with an umlaut" sh -c \
+        "$user PATH=$work/grüße:/usr/bin:/bin WORKSPACE_AGENT_UNPACK_DIR=$area/chosen/ü HOME=$area/home $work/run gitssh -- -p 22 me@127.0.0.1 'a  b' | grep -F '<me@127.0.0.1><a  b>'"
     printf x | dd of="$work/run" bs=1 seek=9000000 conv=notrunc 2>/dev/null
     check "a damaged file is not started" sh -c "! $user HOME=$area/home $work/run version 2>$work/said && grep -q 'fetch the file again' $work/said"
     check "and leaves nothing" sh -c "[ -z \"\$(find $area/home -name libc.so.6)\" ]"

@@ -9,6 +9,8 @@ out=$(cd "$2" && pwd)
 root=$(cd "$(dirname "$0")/.." && pwd)
 umask 022
 export LC_ALL=C
+# ldconfig is there for root alone.
+PATH=$PATH:/usr/sbin:/sbin
 version=$("$program" version | cut -d' ' -f2)
 machine=$(uname -m)
 case $machine in
@@ -21,6 +23,7 @@ aarch64) arch=arm64 loader=ld-linux-aarch64.so.1 ;;
 esac
 # Of all files; the day of the last change of the source, unless something else is asked for.
 epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 0)}
+export SOURCE_DATE_EPOCH="$epoch"
 work=$(mktemp -d "$out/portable.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 bundle=$work/workspace-agent
@@ -78,6 +81,7 @@ musl-gcc $flags -DSINGLE_FILE -isystem "$work/include" -o "$work/stub" "$root/pa
 
 # Licences: of each Debian package that a file came from, and of what is linked into the program.
 cp "$root/LICENSE" "$bundle/share/licenses/workspace-agent"
+chmod 0644 "$bundle/share/licenses/workspace-agent"
 "$root/scripts/third_party.py" "$work/files" "$bundle/share"
 "$root/scripts/manpage.py" "$program" >"$bundle/share/workspace-agent.1" 2>/dev/null || rm -f "$bundle/share/workspace-agent.1"
 for shell in bash zsh fish; do "$program" completion "$shell" >"$bundle/share/completion.$shell"; done

@@ -29,7 +29,7 @@ def package(path):
 
 
 # The licence of the Swift runtime and Foundation, from the toolchain that the program was built with.
-swift = os.path.realpath(shutil.which("swift") or "")
+swift = os.path.realpath(shutil.which(os.environ.get("SWIFT", "swift")) or "")
 swift_license = os.path.join(os.path.dirname(os.path.dirname(swift)), "share/swift/LICENSE.txt")
 if not os.path.exists(swift_license):
     sys.exit("swift is not on PATH, so the licence of its runtime is not known")

@@ -6,10 +6,8 @@ public enum OwnProgram {
     /// has the program run by the loader beside it (docs/portable.md), which the kernel then names as the executable.
     public static let bundle: String? = {
         let libraries = parentDirectory(of: executable)
-        guard executable.dropFirst(libraries.utf8.count).hasPrefix("/ld-"), libraries.hasSuffix("/lib") else {
-            return nil
-        }
-        let directory = String(libraries.dropLast("/lib".utf8.count))
+        guard executable.hasPrefix("\(libraries)/ld-"), libraries.hasSuffix("/lib") else { return nil }
+        let directory = parentDirectory(of: libraries)
         return access(launcher(of: directory), X_OK) == 0 ? directory : nil
     }()
 

@@ -29,7 +29,7 @@ struct WorkspaceAgent: ParsableCommand {
 
     static func main() {
         let given = CommandLine.arguments
-        if OwnProgram.bundle != nil { wa_hide_loader("workspace-agent") }
+        if OwnProgram.bundle != nil { hideLoader() }
         // The daemon's own helper: before the parser, which it need not wait for.
         if given.dropFirst().elementsEqual([GitWorker.command]) { return GitWorker.run() }
         let root: any ParsableCommand.Type =
@@ -77,6 +77,16 @@ struct WorkspaceAgent: ParsableCommand {
             complain(root.fullMessage(for: error), prefix: false)
             Glibc.exit(code == .validationFailure ? 2 : 1)
         }
+    }
+
+    /// Has the command line begin with this program's name instead of the loader's.
+    private static func hideLoader() {
+        // The strings move; who wants arguments as they came gets copies.
+        for index in 0..<Int(CommandLine.argc) {
+            guard let argument = CommandLine.unsafeArgv[index] else { continue }
+            CommandLine.unsafeArgv[index] = strdup(argument) ?? argument
+        }
+        wa_hide_loader("workspace-agent")
     }
 
     private static func complain(_ message: String, prefix: Bool = true) {

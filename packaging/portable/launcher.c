@@ -36,14 +36,11 @@ int start_bundle(const char *directory, int argc, char **argv, char **envp) {
     if (snprintf(library, sizeof library, "%s/lib", directory) >= (int)sizeof library ||
         snprintf(loader, sizeof loader, "%s/lib/" LOADER, directory) >= (int)sizeof loader ||
         snprintf(program, sizeof program, "%s/lib/workspace-agent", directory) >= (int)sizeof program) {
-        complain("the path of %s is too long", directory);
+        errno = ENAMETOOLONG;
         return -1;
     }
-    char **words = calloc((size_t)argc + 6, sizeof *words);
-    if (words == NULL) {
-        complain("no memory is left for its arguments");
-        return -1;
-    }
+    char **words = calloc((size_t)argc + 7, sizeof *words);
+    if (words == NULL) return -1;
     words[0] = loader;
     words[1] = "--argv0";
     words[2] = argc > 0 ? argv[0] : "workspace-agent";
@@ -54,10 +51,6 @@ int start_bundle(const char *directory, int argc, char **argv, char **envp) {
     execve(loader, words, envp);
     int code = errno;
     free(words);
-    if (code == ENOENT)
-        complain("%s is missing; bin/workspace-agent works only in its bundle: link to it instead of copying it", loader);
-    else
-        complain("cannot start %s: %s", loader, strerror(code));
     errno = code;
     return -1;
 }
@@ -71,6 +64,10 @@ int main(int argc, char **argv, char **envp) {
         return 127;
     }
     start_bundle(path, argc, argv, envp);
+    if (errno == ENOENT)
+        complain("%s/lib/" LOADER " is missing; link to bin/workspace-agent in its bundle instead of copying it", path);
+    else
+        complain("cannot start %s/lib/" LOADER ": %s", path, strerror(errno));
     return 127;
 }
 #endif

@@ -15,5 +15,5 @@ int own_path(char *path, size_t size);
 /// Cuts off the last component; -1 when there is none.
 int parent(char *path);
 
-/// Replaces this process by the program of a bundle. Returns -1, with errno, after a complaint.
+/// Replaces this process by the program of a bundle. Returns -1, with errno.
 int start_bundle(const char *directory, int argc, char **argv, char **envp);

@@ -2,6 +2,7 @@
 // alone, and starts what is there. Other users of the machine may have made any name beforehand, of any kind.
 //
 //   ELF | archive (gzip of ustar) | trailer
+#define _GNU_SOURCE
 #include "launcher.h"
 
 #include <dirent.h>
@@ -115,8 +116,9 @@ static bool octal(const char *digits, size_t count, uint64_t *number) {
 }
 
 /// Writes the archive's files (ustar: directories and regular files) below a directory.
+/// - Parameter mask: of their modes.
 /// - Returns: 0, or -1 with a reason.
-static int extract(int directory, const char *where, int source, const struct trailer *trailer) {
+static int extract(int directory, const char *where, int source, const struct trailer *trailer, mode_t mask) {
     struct archive *archive = calloc(1, sizeof *archive);
     if (archive == NULL) return refuse("%s: no memory is left", where);
     *archive = (struct archive){.file = source, .position = trailer->offset, .end = trailer->offset + trailer->size};
@@ -146,7 +148,7 @@ static int extract(int directory, const char *where, int source, const struct tr
         size_t length = strlen(name);
         if (length > 0 && name[length - 1] == '/') name[length - 1] = 0;
         if (isDirectory) {
-            if (mkdirat(directory, name, 0700) != 0) {
+            if (mkdirat(directory, name, 0700) != 0 || fchmodat(directory, name, 0755 & mask, 0) != 0) {
                 refuse("%s/%s: %s", where, name, strerror(errno));
                 goto end;
             }
@@ -172,7 +174,7 @@ static int extract(int directory, const char *where, int source, const struct tr
             }
             left -= some;
         }
-        if (isDone && (fchmod(file, (mode_t)mode & 0700) != 0 || fsync(file) != 0)) {
+        if (isDone && (fchmod(file, (mode_t)mode & mask) != 0 || fsync(file) != 0)) {
             isDone = false;
             refuse("%s: %s", where, strerror(errno));
         }
@@ -207,42 +209,80 @@ static void remove_tree(int directory, const char *name) {
 
 // MARK: Places
 
-/// Whether another user than root may replace what is below the path, which has no links in it.
+/// Whether nobody but this user and root can change what is in a directory.
+/// - Parameter is_shared: set once a directory was passed in which everyone may make names, as /tmp.
+static bool is_trusted(const struct stat *info, const struct stat *root, bool *is_shared) {
+    // Where ids are not mapped, root's directories belong to nobody, as does all that others have made.
+    bool is_known = info->st_uid == geteuid() || info->st_uid == 0 || (info->st_uid == root->st_uid && !*is_shared);
+    if (!is_known) return false;
+    if ((info->st_mode & 022) == 0) return true;
+    *is_shared = true;
+    return (info->st_mode & S_ISVTX) != 0;
+}
+
+/// Whether another user may lead a path elsewhere, which has no links in it.
 static bool is_exposed(const char *path) {
     char prefix[PATH_MAX];
     struct stat root, info;
-    if (stat("/", &root) != 0) return true;
+    bool is_shared = false;
+    if (stat("/", &root) != 0 || !is_trusted(&root, &root, &is_shared)) return true;
     snprintf(prefix, sizeof prefix, "%s", path);
-    // Where ids are not mapped, root's directories belong to nobody.
-    while (parent(prefix) == 0 && prefix[0] != 0) {
-        if (lstat(prefix, &info) != 0) return true;
-        if (info.st_uid != geteuid() && info.st_uid != 0 && info.st_uid != root.st_uid) return true;
-        if ((info.st_mode & 022) != 0 && (info.st_mode & S_ISVTX) == 0) return true;
+    for (char *slash = prefix + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = 0;
+        if (lstat(prefix, &info) != 0 || !is_trusted(&info, &root, &is_shared)) return true;
+        *slash = '/';
     }
-    return (root.st_mode & 022) != 0 && (root.st_mode & S_ISVTX) == 0;
+    return false;
+}
+
+/// Goes to a directory, making what is missing. Nothing is made, and no link followed, where another user could have put it.
+/// - Returns: the descriptor, or -1 with a reason.
+static int walk(const char *path) {
+    char parts[PATH_MAX];
+    struct stat root, info;
+    bool is_shared = false;
+    if (path[0] != '/' || snprintf(parts, sizeof parts, "%s", path) >= (int)sizeof parts)
+        return refuse("%s: not an absolute path, or too long", path);
+    int directory = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0 || fstat(directory, &root) != 0) return refuse("/: %s", strerror(errno));
+    for (char *rest = parts, *part; (part = strsep(&rest, "/")) != NULL;) {
+        if (*part == 0 || strcmp(part, ".") == 0) continue;
+        if (fstat(directory, &info) != 0 || !is_trusted(&info, &root, &is_shared)) {
+            close(directory);
+            return refuse("%s: other users may change a directory on the way to it", path);
+        }
+        int next = openat(directory, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (next < 0 && errno == ENOENT && (mkdirat(directory, part, 0700) == 0 || errno == EEXIST))
+            next = openat(directory, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int code = errno;
+        if (next < 0 && fstatat(directory, part, &info, AT_SYMLINK_NOFOLLOW) == 0) {
+            if (!S_ISLNK(info.st_mode))
+                code = S_ISDIR(info.st_mode) ? code : ENOTDIR;
+            else if (rest != NULL && (info.st_uid == geteuid() || info.st_uid == 0))
+                // Where it leads to is looked at as every other directory.
+                next = openat(directory, part, O_PATH | O_DIRECTORY | O_CLOEXEC), code = errno;
+            else
+                code = ELOOP;
+        }
+        close(directory);
+        if (next < 0) return refuse("%s: %s", path, code == ELOOP ? "there is a link on the way to it" : strerror(code));
+        directory = next;
+    }
+    return directory;
 }
 
 /// Opens a directory of this user alone, which is made where it is missing.
 /// - Parameter path: PATH_MAX bytes; becomes the path without links, which nobody else can lead elsewhere.
 /// - Returns: the descriptor, or -1 with a reason.
 static int open_place(char *path) {
-    char prefix[PATH_MAX], number[64];
-    if (path[0] != '/' || snprintf(prefix, sizeof prefix, "%s", path) >= (int)sizeof prefix)
-        return refuse("%s: not an absolute path, or too long", path);
-    for (char *slash = prefix + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = 0;
-        if (mkdir(prefix, 0700) != 0 && errno != EEXIST && errno != EROFS && errno != EACCES)
-            return refuse("%s: %s", prefix, strerror(errno));
-        *slash = '/';
-    }
-    if (mkdir(prefix, 0700) != 0 && errno != EEXIST) return refuse("%s: %s", path, strerror(errno));
-    int directory = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (directory < 0) {
-        if (errno == ENOTDIR || errno == ELOOP) return refuse("%s: it is not a directory", path);
-        return refuse("%s: %s", path, strerror(errno));
-    }
+    char number[64];
     struct stat info;
     struct statvfs system;
+    int found = walk(path);
+    if (found < 0) return -1;
+    int directory = openat(found, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    close(found);
+    if (directory < 0) return refuse("%s: %s", path, strerror(errno));
     snprintf(number, sizeof number, "/proc/self/fd/%d", directory);
     ssize_t length = readlink(number, path, PATH_MAX - 1);
     if (length > 0) path[length] = 0;
@@ -254,7 +294,7 @@ static int open_place(char *path) {
         refuse("%s: it is open to other users (mode %04o); use chmod 0700, or another directory", path,
                info.st_mode & 07777);
     } else if (is_exposed(path)) {
-        refuse("%s: other users may replace a directory above it", path);
+        refuse("%s: other users may change a directory on the way to it", path);
     } else if ((system.f_flag & ST_NOEXEC) != 0) {
         refuse("%s: programs may not be started there (it is mounted noexec)", path);
     } else {
@@ -316,7 +356,7 @@ static int provide(int place, const char *path, const char *name, int source, co
         if (mkdirat(place, temporary, 0700) != 0 ||
             (bundle = openat(place, temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0) {
             result = refuse("%s: %s", path, strerror(errno));
-        } else if (extract(bundle, path, source, trailer) != 0 || finish(bundle, path, own, trailer) != 0) {
+        } else if (extract(bundle, path, source, trailer, 0700) != 0 || finish(bundle, path, own, trailer) != 0) {
             result = -1;
         } else if (renameat(place, temporary, place, name) != 0) {
             result = refuse("%s/%s: %s", path, name, strerror(errno));
@@ -328,15 +368,32 @@ static int provide(int place, const char *path, const char *name, int source, co
     return result;
 }
 
-/// `--unpack-only DIR`.
+/// Has a bundle count as none.
+static void forget(int place, const char *name) {
+    int bundle = openat(place, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (bundle < 0) return;
+    unlinkat(bundle, marker, 0);
+    close(bundle);
+}
+
+/// `--unpack-only DIR`: for all users.
 static int unpack_only(const char *path, int source, const struct trailer *trailer) {
     if (mkdir(path, 0755) != 0 && errno != EEXIST) {
         complain("%s: %s", path, strerror(errno));
         return 1;
     }
     int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory < 0 || extract(directory, path, source, trailer) != 0) {
-        complain("%s", directory < 0 ? strerror(errno) : reasons);
+    if (directory < 0) {
+        complain("%s: %s", path, strerror(errno));
+        return 1;
+    }
+    if (faccessat(directory, "workspace-agent", F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+        complain("%s/workspace-agent is there already; remove it, or choose another directory", path);
+        return 1;
+    }
+    if (extract(directory, path, source, trailer, 0755) != 0) {
+        remove_tree(directory, "workspace-agent");
+        complain("%s", reasons);
         return 1;
     }
     printf("%s/workspace-agent/bin/workspace-agent\n", path);
@@ -376,18 +433,23 @@ int main(int argc, char **argv, char **envp) {
         switch (number) {
         case 0: if (chosen && *chosen) count = snprintf(path, sizeof path, "%s", chosen); break;
         case 1: if (cache && *cache) count = snprintf(path, sizeof path, "%s/workspace-agent", cache); break;
-        case 2: if (home && *home) count = snprintf(path, sizeof path, "%s/.cache/workspace-agent", home); break;
+        // A home that does not exist is not made.
+        case 2: if (home && *home && access(home, X_OK) == 0) count = snprintf(path, sizeof path, "%s/.cache/workspace-agent", home); break;
         case 3: count = snprintf(path, sizeof path, "/tmp/workspace-agent-%u/bundle", geteuid()); break;
         }
         if (count <= 0 || count >= (int)sizeof path) continue;
         int place = open_place(path);
         if (place < 0) continue;
-        int result = provide(place, path, name, source, own, &trailer);
+        if (snprintf(bundle, sizeof bundle, "%s/%s/workspace-agent", path, name) >= (int)sizeof bundle) count = 0;
+        // Once more where files are missing that were there, as those that a cleaner of /tmp has removed.
+        for (int tries = 0; count > 0 && tries < 2 && provide(place, path, name, source, own, &trailer) == 0; tries++) {
+            start_bundle(bundle, argc, argv, envp);
+            int code = errno;
+            refuse("%s: %s", bundle, strerror(code));
+            if (code != ENOENT) break;
+            forget(place, name);
+        }
         close(place);
-        if (result != 0) continue;
-        if (snprintf(bundle, sizeof bundle, "%s/%s/workspace-agent", path, name) >= (int)sizeof bundle) continue;
-        start_bundle(bundle, argc, argv, envp);
-        return 127;
     }
     complain("there is no place to unpack to; name a directory with WORKSPACE_AGENT_UNPACK_DIR\n%s", reasons);
     return 127;
