@@ -225,7 +225,7 @@ import Testing
         #expect(!wrong.errors.contains("secret"))
         let doctor = try CommandResult.ofAgent("doctor", "--wireguard-config", file)
         let row = doctor.output.split(separator: "\n").first { $0.contains(" wireguard ") } ?? ""
-        #expect(row.hasPrefix("error") && row.contains("line 2: PrivateKey is no key"), "\(doctor)")
+        #expect(row.hasPrefix("error") && row.contains("line 2: PrivateKey is not a key"), "\(doctor)")
         let missing = try run("\(file).2")
         #expect(
             missing.code == 1 && missing.errors.contains("--wireguard-config: cannot read \(file).2: "), "\(missing)")
