@@ -84,7 +84,7 @@ import Testing
             (["-px", "h"], "\"x\""),
             (["-o", "Port", "h"], "-o Port has no value"), (["-o", "Port=1 2", "h"], "one value"),
             (["-o", "User=\"x", "h"], "quotation mark"), (["-l", "", "h"], "-l has no value"),
-            (["@h"], "no user"), ([""], "\"\" is no host"), (["--", "-oProxyCommand=x"], "-oProxyCommand=x"),
+            (["@h"], "no user"), ([""], "\"\" is not a host"), (["--", "-oProxyCommand=x"], "-oProxyCommand=x"),
             (["a b"], "\"a b\""), (["*"], "\"*\""), (["a,b"], "a,b"), (["ssh://h:x"], "\"x\""),
             (["ssh://h/path"], "h/path"),
             (["-o", "HostKeyAlias=*", "h"], "\"*\""), (["-o", "HostName=-x", "h"], "\"-x\""),

@@ -120,7 +120,7 @@ import Testing
         let result = try CommandResult.of([DaemonProcess.binary, "ui", "--http-socket", daemon.socket])
         #expect(result.code == 1 && result.errors.contains("serves no page; start it without --ui off"))
         let bad = try CommandResult.of([DaemonProcess.binary, "agent", "--ui", "maybe"])
-        #expect(bad.code == 2 && bad.errors.contains("--ui: \"maybe\" is none of on, read-only and off"))
+        #expect(bad.code == 2 && bad.errors.contains("--ui: must be on, read-only or off, not \"maybe\""))
     }
 
     /// The page that is open finds the new daemon where the old one was.
