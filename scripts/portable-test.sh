@@ -74,6 +74,13 @@ install_file() { # root
     mv "$1/opt/$(basename "$file")" "$1/opt/workspace-agent.run"
 }
 
+# An image's LD_PRELOAD is for the image's C library: with the bundle's this one cannot be loaded.
+foreign_preload() { # root
+    echo 'int nothing;' >"$work/preload.c"
+    musl-gcc -shared -fPIC -o "$1/opt/preload.so" "$work/preload.c"
+    preload=/opt/preload.so
+}
+
 # Suites that need no program of the image but a shell and what busybox has.
 core="${PORTABLE_CORE:-ProcessStartTests|ProcessListTests|ProcessWaitTests|ProcessSignalTests|FileWriteTests|FileEntryTests|HTTPBasicsTests}"
 tests() { # a program in front of the bundle's
@@ -107,6 +114,7 @@ whole() { # a program in front of the bundle's
     ask -H 'Content-Type: application/json' -d '{"command":"echo $((6*7)); env; ls -l /proc/self/fd","wait_ms":10000}' \
         http://x/api/v0/processes/start >"$work/answer" || result=1
     grep -q '42' "$work/answer" || result=2
+    [ -z "${preload:-}" ] || grep -q "LD_PRELOAD=$preload" "$work/answer" || result=7
     grep -Eq 'LD_LIBRARY|ld-linux|workspace-agent/lib' "$work/answer" && result=3
     ask -H 'Content-Type: application/json' -d '{"command":"tty","pty":{"cols":80,"rows":24},"wait_ms":10000}' \
         http://x/api/v0/processes/start | grep -q /dev/pts || result=4
@@ -255,6 +263,11 @@ for name in "$@"; do
         check "its own libraries" sh -c "$empty $in doctor | grep -E '^ok +bundle +/home/user/'"
         check "certificates" sh -c "$empty $in doctor | grep -E '^ok +ca-store'"
         check "control plane, tailnet, processes, terminal, files" whole $empty $in
+        if [ "$name" = busybox ]; then
+            foreign_preload "$root"
+            check "libraries that the image preloads" whole $empty $chroot "$root" /bin/env LD_PRELOAD=$preload $run
+            preload=""
+        fi
         check "its name" named $empty $in
         check "integration tests" tests $chroot "$root" /usr/bin/env HOME=/home/user PATH=/bin:/usr/bin $run
         ;;

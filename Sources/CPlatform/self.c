@@ -64,6 +64,9 @@ void wa_release_memory(void) {
 }
 
 void wa_hide_loader(const char *name) {
+    // Of the same length, so that the kernel shows them as they were, too (packaging/portable/launcher.c).
+    for (char **entry = environ; *entry != NULL; entry++)
+        if (strncmp(*entry, "@D_", 3) == 0) **entry = 'L';
     prctl(PR_SET_NAME, name, 0, 0, 0);
     // Fields 48 and 49 of stat(5), after the name, which may have any character in it.
     char text[2048];

@@ -4,7 +4,8 @@
 //   lib/                   the loader, the libraries, the program
 //
 // The loader is told the library path in its arguments, so that nothing of it reaches the environment of what the program
-// starts. The program finds its bundle by /proc/self/exe, which is the loader.
+// starts. The image's own LD_PRELOAD and its like name libraries for the image's C library, with which this loader cannot
+// start; they are for what the program starts, so they pass it under names that it changes back (wa_hide_loader). The program finds its bundle by /proc/self/exe, which is the loader.
 #include "launcher.h"
 
 #include <errno.h>
@@ -48,6 +49,8 @@ int start_bundle(const char *directory, int argc, char **argv, char **envp) {
     words[4] = library;
     words[5] = program;
     for (int index = 1; index < argc; index++) words[5 + index] = argv[index];
+    for (char **entry = envp; *entry != NULL; entry++)
+        if (strncmp(*entry, "LD_", 3) == 0) **entry = HIDDEN_VARIABLE;
     execve(loader, words, envp);
     int code = errno;
     free(words);

@@ -251,8 +251,9 @@ uint64_t wa_raise_nofile(void);
 /// Names the calling thread (at most 15 bytes are kept).
 void wa_name_thread(const char *name);
 /// In a program that a loader was asked to run (LOADER --argv0 NAME --library-path DIRECTORY PROGRAM …): has the kernel show
-/// the command line without the loader's part, and this name of the process. The C strings of `argv` change; call
-/// it after they were copied. Does nothing more where the command line is another.
+/// the command line without the loader's part, and this name of the process, and gives the variables LD_…, which the launcher
+/// hid from that loader, their names back. The C strings of `argv` and `environ` change; call it after the former were
+/// copied and before the latter are read. Leaves another command line as it is.
 void wa_hide_loader(const char *name);
 /// Keeps the allocator from creating an arena for each thread.
 void wa_limit_malloc_arenas(int arenas);
