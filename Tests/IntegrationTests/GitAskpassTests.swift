@@ -150,7 +150,8 @@ import Testing
     @Test func anAddressThatWouldWriteOnTheTerminalIsNotShown() async throws {
         let world = try await World(.init(accessToken: "", url: "https://x/\u{1b}]0;title\u{7}"), daemon: false)
         let failed = try world.git("clone", "-q", world.server.url("repo.git"), world.clone)
-        #expect(failed.code == 128 && failed.errors.contains("none of the web") && !failed.errors.contains("\u{1b}"))
+        #expect(
+            failed.code == 128 && failed.errors.contains("is not a web address") && !failed.errors.contains("\u{1b}"))
         await world.stop()
     }
 
