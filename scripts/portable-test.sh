@@ -43,7 +43,7 @@ check() { # what, then a command
 
 # What every root has: devices, /proc, and this machine's /tmp, in which the tests have their files.
 furnish() { # root
-    mkdir -p "$1/proc" "$1/dev" "$1/tmp" "$1/etc" "$1/opt" "$1/home/user"
+    mkdir -p "$1/proc" "$1/dev" "$1/tmp" "$1/etc" "$1/opt" "$1/home/user" "$1$HOME"
     mount -t proc proc "$1/proc"
     mount -t tmpfs -o mode=0755 tmpfs "$1/dev"
     for device in null zero random urandom tty; do
@@ -83,11 +83,15 @@ foreign_preload() { # root
 
 # Suites that need no program of the image but a shell and what busybox has.
 core="${PORTABLE_CORE:-ProcessStartTests|ProcessListTests|ProcessWaitTests|ProcessSignalTests|FileWriteTests|FileEntryTests|HTTPBasicsTests}"
+# Of these, what busybox does otherwise: its shell ignores SIGQUIT and lists its own descriptors itself, its date knows no
+# fractions; a user's name, of which there is none; mounts that are made meanwhile; programs of this machine.
+left="theChildStartsClean|deathBySignal|infoTellsWhatAPathIs|movesBetweenFileSystems|waitAnswersAtTheExit|memoryIsTheProgramsOwn|aFullDiskKeepsTheOldFile"
 tests() { # a program in front of the bundle's
     printf '#!/bin/sh\nexec %s "$@"\n' "$*" >"$work/program"
     chmod 0755 "$work/program" "$work"
     if WORKSPACE_AGENT_TEST_PROGRAM="$work/program" SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=8 \
-        "${SWIFT:-swift}" test --skip-build --filter "^IntegrationTests\.($core)/" >"$work/tests.log" 2>&1; then
+        "${SWIFT:-swift}" test --skip-build --filter "^IntegrationTests\.($core)/" \
+        --skip "/($left)" >"$work/tests.log" 2>&1; then
         # A filter that finds nothing is none.
         grep -aE "Test run with [1-9][0-9]* tests" "$work/tests.log"
         return
@@ -208,7 +212,7 @@ places() {
     mkdir -m 0700 "$area/chosen/ü" && chown 23456 "$area/chosen/ü"
     check "arguments reach ssh as they came, from a directory with an umlaut" sh -c \
         "$user PATH=$work/grüße:/usr/bin:/bin WORKSPACE_AGENT_UNPACK_DIR=$area/chosen/ü HOME=$area/home $work/run gitssh -- -p 22 me@127.0.0.1 'a  b' | grep -F '<me@127.0.0.1><a  b>'"
-    printf x | dd of="$work/run" bs=1 seek=9000000 conv=notrunc 2>/dev/null
+    printf damaged | dd of="$work/run" bs=1 seek=9000000 conv=notrunc 2>/dev/null
     check "a damaged file is not started" sh -c "! $user HOME=$area/home $work/run version 2>$work/said && grep -q 'fetch the file again' $work/said"
     check "and leaves nothing" sh -c "[ -z \"\$(find $area/home -name libc.so.6)\" ]"
 }
@@ -269,7 +273,7 @@ for name in "$@"; do
             preload=""
         fi
         check "its name" named $empty $in
-        check "integration tests" tests $chroot "$root" /usr/bin/env HOME=/home/user PATH=/bin:/usr/bin $run
+        check "integration tests" tests $chroot "$root" /usr/bin/env PATH=/bin:/usr/bin $run
         ;;
     esac
 done

@@ -142,7 +142,7 @@ static int extract(int directory, const char *where, int source, const struct tr
         bool isDirectory = header[156] == '5';
         if (!octal(header + 124, 12, &size) || !octal(header + 100, 8, &mode) || name[0] == '/' ||
             strstr(name, "..") != NULL || (!isDirectory && header[156] != '0')) {
-            refuse("%s: the archive in this file has an entry that is not expected: %s", where, name);
+            refuse("%s: the archive in this file is damaged, with an entry %.40s; fetch the file again", where, name);
             goto end;
         }
         size_t length = strlen(name);
