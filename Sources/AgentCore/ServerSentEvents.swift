@@ -30,8 +30,8 @@ package struct ServerSentEventReader {
     /// - Parameter limit: bytes of a line, and of an event's data.
     package init(limit: Int) { self.limit = limit }
 
-    /// - Returns: the events that these bytes complete; none for an event without data. What the stream ends in the midst of
-    ///   is no event either.
+    /// - Returns: the events that these bytes complete; none for an event without data. An event
+    ///   that the stream ends in the middle of is not one either.
     /// - Throws: ``CoreError`` `.invalid` for lines or events that are too long.
     package mutating func read(_ bytes: [UInt8]) throws(CoreError) -> [Event] {
         var events: [Event] = []

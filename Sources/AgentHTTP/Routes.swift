@@ -111,7 +111,7 @@ struct RouteTable: Sendable {
         for entry in entries where entry.matches(path) {
             limit = max(limit ?? 0, entry.bodyLimit)
             guard entry.method == request.method else { continue }
-            // Two that match are told apart by the router alone: the stricter of each counts.
+            // Where two routes match, only the router knows which one runs, so the stricter rule applies.
             plan.streamsBody = plan.streamsBody || entry.streamsBody
             plan.changes = plan.changes || entry.changes
             plan.isWebSocket = plan.isWebSocket || entry.isWebSocket

@@ -6,7 +6,7 @@ package enum ProcessEnvironment {
     package static let current = EnvironmentBuilder.current()
 }
 
-/// Where the daemon keeps its sockets and state unless it is told otherwise.
+/// Where the daemon keeps its sockets and state by default.
 package enum AgentPaths {
     package static func home(_ environment: [String: String]) -> String {
         if let home = environment["HOME"], home.hasPrefix("/") { return home }

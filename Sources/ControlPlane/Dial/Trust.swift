@@ -23,12 +23,17 @@ enum Trust {
         }
     }
 
+    /// Those that NIOSSL looks for by default (LinuxCABundle.swift).
+    private static let libraryFiles = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"]
+
     /// The machine's roots, or the bundle's where it has none, and those of the file. Reads files: not for an event loop.
     static func configuration(caFile: String?) throws(ControlPlaneError) -> TLSConfiguration {
         var configuration = TLSConfiguration.makeClientConfiguration()
         configuration.minimumTLSVersion = .tlsv12
-        // The library knows but two of the usual places, and not the bundle's.
-        if let store = CertificateStore.find() { configuration.trustRoots = .file(store) }
+        // Where the library knows the file itself, it reads the directory of certificates beside it as well.
+        if let store = CertificateStore.find(), !libraryFiles.contains(store) {
+            configuration.trustRoots = .file(store)
+        }
         guard let caFile else { return configuration }
         do {
             let bytes = try OwnFile.readNamed(caFile, limit: DialLimits.caFileBytes).bytes

@@ -3,7 +3,7 @@ import AgentCore
 /// Translates the leads of a replacement into those of the file.
 ///
 /// The lines of the search and the lines that they match are the same text in two spellings. Where they have several
-/// levels, the width of a level on one side is measured by the other; otherwise it is told by each side's lines. A lead
+/// levels, the width of a level on one side is measured by the other; otherwise by each side's own lines. A lead
 /// that can be read in two ways, or in none, is not guessed.
 struct Indentation {
     private let search: TextLines
@@ -78,7 +78,7 @@ struct Indentation {
         case .ambiguous: return nil
         case .linear(let from, let to, let per, let blanks, let blank):
             if let lead, let count = scaled(lead, from, to, per, blanks) { return Self.lead(count, blank) }
-            // What is no whole level is an alignment, of spaces.
+            // Less than a whole level is an alignment, which is made of spaces.
             return extended(own, searched, found) { $0 == blank.rawValue || $0 == Lead.Blank.space.rawValue }
         case .atReference(let per, let blanks, let blank):
             guard let lead, let from = Lead(searched), let to = Lead(found), to.blank == nil || to.blank == blank,
